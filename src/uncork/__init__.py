@@ -1,9 +1,29 @@
 """uncork: what can the output layer of a model say, and what can it never say?"""
 
+from uncork.audit import Audit, Interrupted, Mixture, Verdict, Verification, Witness, audit
+from uncork.audit.verify import verify
 from uncork.domain import Ball, Box, Domain, Unbounded
 from uncork.errors import UncorkError
 from uncork.head import Head
+from uncork.load import load
 
 __version__ = "0.1.0"
 
-__all__ = ["Ball", "Box", "Domain", "Head", "Unbounded", "UncorkError", "__version__"]
+__all__ = [
+    "Audit",
+    "Ball",
+    "Box",
+    "Domain",
+    "Head",
+    "Interrupted",
+    "Mixture",
+    "Unbounded",
+    "UncorkError",
+    "Verdict",
+    "Verification",
+    "Witness",
+    "__version__",
+    "audit",
+    "load",
+    "verify",
+]

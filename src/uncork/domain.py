@@ -119,7 +119,8 @@ class Box(Domain):
     def __str__(self) -> str:
         if self.lower.ndim == 0:
             return self.spec()
-        return f"box of {self.lower.size} ranges, all within [{self.lower.min():g}, {self.upper.max():g}]"
+        low, high = self.lower.min(), self.upper.max()
+        return f"box of {self.lower.size} ranges, all within [{low:g}, {high:g}]"
 
     def __eq__(self, other: object) -> bool:
         return (

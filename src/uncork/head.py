@@ -54,7 +54,8 @@ class Head:
         self.source = source
         if self.weight.ndim != 2:
             raise UncorkError(
-                f"weight has shape {self.weight.shape}: a head needs two dimensions, classes × features"
+                f"weight has shape {self.weight.shape}: a head has two dimensions, "
+                "classes × features"
             )
         if self.classes < 2:
             raise UncorkError(
@@ -194,6 +195,8 @@ def _check_values(array: np.ndarray, name: str) -> None:
         if not finite.all():
             where = np.argwhere(~finite)[0]
             value = block[tuple(where)]
-            place = ", ".join(str(int(i) + (first if axis == 0 else 0)) for axis, i in enumerate(where))
+            place = ", ".join(
+                str(int(i) + (first if axis == 0 else 0)) for axis, i in enumerate(where)
+            )
             raise UncorkError(f"{name}[{place}] is {float(value)}: every value must be finite")
         first += len(block)

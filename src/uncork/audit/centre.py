@@ -1,0 +1,257 @@
+"""Deciding many classes at once: the analytic centre of a class's dual cone, on working sets.
+
+For class t let a_k be unit rows: u_i − u_t for the classes i of a working set, the mean row, and the
+sides of the domain (see `space`). Either some y has a_k·y < 0 for all k (then t wins at y against
+the working set), or some λ ≥ 0 has Σ λ_k a_k = 0 (then that mixture beats t everywhere): Gordan's
+alternative. Newton's method on the self-concordant
+
+    φ(y) = −Σ log(1 − a_k·y)
+
+finds whichever is true. If the minimum exists, its gradient Σ a_k/(1 − a_k·y) = 0 is the mixture; if
+not, y runs off along a separating direction. Neither has to be awaited: with s = 1 − A y and the
+Newton step dy, λ_k = (1 + a_k·dy/s_k)/s_k balances exactly, and is a mixture as soon as it is
+non-negative; and any y with A y < 0 can be priced against all classes with one product. Where t
+then wins, y is a witness; where not, the worst offenders replace the rows of smallest λ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from uncork.audit.mixtures import mixtures_from_duals
+from uncork.audit.space import Space
+from uncork.audit.verdict import Mixture
+
+_BLURRED = 0.1  # squared distance, in units of the rows' own spread, that float32 blurs
+_STEPS = 80  # Newton steps before a class is given up
+
+
+@dataclass
+class Proposal:
+    """What deciding found for some classes: an input that should win, or a mixture, or nothing."""
+
+    won: np.ndarray  # (n,) classes
+    inputs: np.ndarray  # (n, d)
+    lost: list[tuple[int, Mixture]]
+    open: np.ndarray  # (n,) classes still undecided
+
+
+def working_set_size(space: Space, factor: float = 1.0) -> int:
+    """Rows in a working set: four times the width, two for wide heads where rows are dear."""
+    size = (4 if space.width <= 512 else 2) * space.width
+    return min(int(factor * size), space.head.classes - 1)
+
+
+def batches(space: Space, classes: np.ndarray, factor: float = 1.0) -> list[np.ndarray]:
+    """Classes cut into batches whose working sets fit the backend's block."""
+    row = (working_set_size(space, factor) + 2) * space.width * 8
+    scores = space.head.classes * space.points.itemsize
+    size = int(max(1, min(len(classes), space.backend.solve_bytes // (row + scores))))
+    return [classes[start : start + size] for start in range(0, len(classes), size)]
+
+
+def decide_batch(
+    space: Space, classes: np.ndarray, factor: float = 1.0, stop: Callable[[], bool] = bool
+) -> Proposal:
+    """Decide a batch of classes; `stop` is asked between steps and ends the work early."""
+    batch = _Batch(space, classes, factor)
+    for _ in range(_STEPS):
+        if not len(batch.classes) or stop():
+            break
+        batch.step()
+    return Proposal(
+        np.array(batch.won, dtype=np.int64),
+        np.array(batch.inputs).reshape(len(batch.won), space.features),
+        batch.lost,
+        batch.classes,
+    )
+
+
+class _Batch:
+    def __init__(self, space: Space, classes: np.ndarray, factor: float) -> None:
+        self.space, self.backend, self.xp = space, space.backend, space.backend.xp
+        self.classes = classes
+        self.size = working_set_size(space, factor)
+        self.side_rows = self.backend.put(space.sides())
+        self.won: list[int] = []
+        self.inputs: list[np.ndarray] = []
+        self.lost: list[tuple[int, Mixture]] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        """Half of each working set blocks t in its own direction, half lies nearest to it."""
+        space, xp, index = self.space, self.xp, self.backend.index
+        own = space.points[index(self.classes)]  # (B, m)
+        scores = own @ space.points.T  # (B, C)
+        lengths = xp.sum(space.points**2, axis=1)
+        at = index(np.arange(len(self.classes))), index(self.classes)
+        scores[at] = -np.inf
+        blockers = self.backend.largest(scores, (self.size + 1) // 2)
+        nearness = scores - lengths[None, :] / 2
+        nearness[index(np.arange(len(self.classes)))[:, None], blockers] = -np.inf
+        nearest = self.backend.largest(nearness, self.size - blockers.shape[1])
+        del scores, nearness
+        self.ids = self.backend.get(xp.concat([blockers, nearest], axis=1))  # (B, n), −1: a side
+        rows = self._rows(np.repeat(np.arange(len(self.classes)), self.size), self.ids.reshape(-1))
+        extra = [_unit(xp, -xp.astype(own, xp.float64))[:, None, :]]  # the mean is the origin
+        if space.lifted:
+            height = xp.zeros_like(extra[0])
+            height[:, :, -1] = -1.0
+            extra.append(height)
+        self.rows = xp.concat(
+            [xp.reshape(rows, (len(self.classes), self.size, space.width)), *extra], axis=1
+        )
+        self.y = xp.zeros_like(extra[0][:, 0, :])
+
+    def _rows(self, who: np.ndarray, classes: np.ndarray) -> Any:
+        """Unit rows u_i − u_t for (position in the batch, class i) pairs: (n, m)."""
+        points, index, xp = self.space.points, self.backend.index, self.xp
+        away = points[index(classes)] - points[index(self.classes[who])]
+        rows = xp.astype(away, xp.float64)
+        # Search precision blurs the difference of two nearly equal rows: compute it exactly.
+        close = xp.sum(away * away, axis=1) < _BLURRED
+        near = np.flatnonzero(self.backend.get(close))
+        if len(near) and points.dtype != xp.float64:
+            exact = self.space.exact_points(classes[near])
+            exact -= self.space.exact_points(self.classes[who[near]])
+            rows[index(near)] = self.backend.put(exact)
+        return _unit(xp, rows)
+
+    def step(self) -> None:
+        xp = self.xp
+        s = 1 - _times(self.rows, self.y)  # (B, n)
+        q = 1 / s
+        scaled = self.rows * q[:, :, None]
+        hessian = _transpose(scaled) @ scaled
+        gradient = xp.sum(scaled, axis=1)
+        move = -self.backend.solve(hessian, gradient)
+        bad = ~xp.all(xp.isfinite(move), axis=1)
+        move = xp.where(bad[:, None], -gradient, move)
+        change = _times(self.rows, move)
+        relative = change * q
+        balanced = xp.min(relative, axis=1) > -1
+        length = _line_search(xp, relative)
+        self.y = self.y + length[:, None] * move
+        along = xp.max(change, axis=1) < 0
+        ahead = xp.max(_times(self.rows, self.y), axis=1) < 0
+        duals = q * (1 + relative)
+        lost = self.backend.get(balanced)
+        ahead, along = self.backend.get(ahead) & ~lost, self.backend.get(along) & ~lost
+        done = np.zeros(len(self.classes), dtype=bool)
+        if lost.any():
+            done |= self._settle_lost(np.flatnonzero(lost), duals)
+        separated = np.flatnonzero(ahead | along)
+        if len(separated):
+            only_along = self.backend.index((along & ~ahead)[separated].astype(np.int64)) > 0
+            at = self.backend.index(separated)
+            y = xp.where(only_along[:, None], move[at], self.y[at])
+            self._price(separated, y, duals, done)
+        self._keep(np.flatnonzero(~done))
+
+    def _settle_lost(self, which: np.ndarray, duals: Any) -> np.ndarray:
+        weights = self.backend.get(duals[self.backend.index(which)]).astype(np.float64)
+        found = mixtures_from_duals(
+            self.space, self.classes[which], self.ids[which], weights,
+            self.backend.get(self.rows[self.backend.index(which)]),
+        )  # fmt: skip
+        done = np.zeros(len(self.classes), dtype=bool)
+        for k, mixture in zip(which, found, strict=True):
+            if mixture is not None:
+                self.lost.append((int(self.classes[k]), mixture))
+                done[k] = True
+        return done
+
+    def _price(self, which: np.ndarray, y: Any, duals: Any, done: np.ndarray) -> None:
+        """Hold directions that beat their working set against every class and the domain."""
+        space, xp, backend = self.space, self.xp, self.backend
+        classes = backend.index(self.classes[which])
+        here = backend.index(np.arange(len(which)))
+        scores = xp.astype(y, space.points.dtype) @ space.points.T
+        lead = scores - scores[here, classes][:, None]
+        lead[here, classes] = -np.inf
+        beaten = backend.get(xp.max(lead, axis=1) >= 0)
+        worst = backend.largest(lead, max(16, self.size // 8))
+        amounts = backend.get(lead[here[:, None], worst])
+        worst = backend.get(worst)
+        x = backend.get(space.inputs(xp.astype(y, space.points.dtype))).astype(np.float64)
+        if not space.lifted:
+            x = backend.get(space.enter(backend.asarray(x))).astype(np.float64)
+        inside = space.domain.contains(x)
+        outside_amounts = backend.get(y @ self.side_rows.T) if len(self.side_rows) else None
+        smallest = np.argsort(backend.get(duals[backend.index(which)])[:, : self.size], axis=1)
+        for j, k in enumerate(which):
+            if not beaten[j] and inside[j]:
+                self.won.append(int(self.classes[k]))
+                self.inputs.append(x[j])
+                done[k] = True
+                continue
+            new = worst[j][amounts[j] >= 0]
+            new = new[~np.isin(new, self.ids[k])]
+            sides = self._violated_sides(
+                x[j], None if outside_amounts is None else outside_amounts[j]
+            )
+            slots = smallest[j][: len(new) + len(sides)]
+            new = new[: max(0, len(slots) - len(sides))]
+            sides = sides[: len(slots) - len(new)]
+            if not len(slots):
+                continue
+            self.ids[k, slots] = np.concatenate([new, np.full(len(sides), -1)])
+            rows = self._rows(np.full(len(new), k), new)
+            if len(sides):
+                rows = xp.concat([rows, backend.put(sides)], axis=0)
+            self.rows[int(k), backend.index(slots)] = rows
+        # A new row may be crossed already: step back until every row has room again.
+        at = backend.index(which)
+        room = xp.max(_times(self.rows[at], self.y[at]), axis=1)
+        shrink = xp.where(room > 0.5, 0.5 / xp.where(room > 0.5, room, xp.ones_like(room)),
+                          xp.ones_like(room))  # fmt: skip
+        self.y[at] = self.y[at] * shrink[:, None]
+
+    def _violated_sides(self, x: np.ndarray, amounts: np.ndarray | None) -> np.ndarray:
+        cut = self.space.ball_side(x) if not self.space.domain.contains(x) else None
+        if cut is not None:
+            return cut[None, :]
+        if amounts is None:
+            return np.zeros((0, self.space.width))
+        violated = np.flatnonzero(amounts > 0)
+        worst = violated[np.argsort(-amounts[violated])][: max(16, self.size // 8)]
+        return self.backend.get(self.side_rows)[worst]
+
+    def _keep(self, kept: np.ndarray) -> None:
+        if len(kept) == len(self.classes):
+            return
+        self.classes, self.ids = self.classes[kept], self.ids[kept]
+        at = self.backend.index(kept)
+        self.rows, self.y = self.rows[at], self.y[at]
+
+
+def _line_search(xp: Any, relative: Any) -> Any:
+    """Step lengths near the minimum of −Σ log(1 − α·relative_k) along each step: (B,)."""
+    largest = xp.max(relative, axis=1)
+    limit = 0.98 / xp.where(largest > 1e-9, largest, xp.full_like(largest, 1e-9))
+    length = xp.minimum(xp.ones_like(limit), limit)
+    for _ in range(6):
+        ratio = relative / (1 - length[:, None] * relative)
+        slope, curve = xp.sum(ratio, axis=1), xp.sum(ratio * ratio, axis=1)
+        wanted = length - slope / xp.where(curve > 0, curve, xp.ones_like(curve))
+        wanted = xp.maximum(wanted, 1e-3 * length)
+        length = xp.minimum(xp.minimum(wanted, 8 * length), limit)
+    return length
+
+
+def _times(rows: Any, vectors: Any) -> Any:
+    """(B, n, m) · (B, m) → (B, n)."""
+    return (rows @ vectors[:, :, None])[:, :, 0]
+
+
+def _transpose(matrices: Any) -> Any:
+    return matrices.swapaxes(1, 2)
+
+
+def _unit(xp: Any, rows: Any) -> Any:
+    norms = xp.sqrt(xp.sum(rows * rows, axis=-1, keepdims=True))
+    return rows / xp.where(norms > 0, norms, xp.ones_like(norms))

@@ -1,0 +1,226 @@
+"""The certificate file: plain arrays in a zip (NumPy's npz), no pickle; see docs/certificates.md."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from uncork.audit.formula import Formula
+from uncork.audit.proofs import Proofs
+from uncork.audit.result import Audit
+from uncork.audit.verdict import Mixture, Verdict, Witness
+from uncork.domain import parse_domain
+from uncork.errors import UncorkError
+from uncork.head import Head
+
+VERSION = 1
+_KIND = "uncork certificates"
+
+
+def write_certificates(audit: Audit, path: str | os.PathLike[str]) -> None:
+    """Write the file whole or not at all."""
+    target = Path(path)
+    temporary = target.with_name(target.name + ".part")
+    try:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            for name, array in _members(audit).items():
+                # Whole numbers shrink well; floats do not, and stored ones can be mapped.
+                packed = zipfile.ZIP_DEFLATED if array.dtype.kind in "iuU" else zipfile.ZIP_STORED
+                info = zipfile.ZipInfo(name + ".npy", date_time=(1980, 1, 1, 0, 0, 0))
+                info.compress_type = packed
+                with archive.open(info, "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+        temporary.replace(target)
+    except OSError as error:
+        raise UncorkError(f"{target}: cannot be written: {error.strerror or error}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _members(audit: Audit) -> dict[str, np.ndarray]:
+    proofs = audit.proofs
+    header = {
+        "kind": _KIND, "version": VERSION, "fingerprint": audit.fingerprint,
+        "domain": audit.domain.spec(), "classes": audit.classes, "features": audit.features,
+        "dtype": audit.dtype, "bias": audit.has_bias, "source": audit.source,
+        "algorithm": audit.algorithm, "approximate": audit.approximate,
+        "device": audit.device, "seconds": audit.seconds,
+        "low_precision": audit.low_precision,
+        "reasons": {str(t): why for t, why in proofs.reasons.items()},
+        "asked": None if audit.asked is None else [int(t) for t in audit.asked],
+        "exact_witnesses": {
+            str(t): [[str(n) for n in w.numerators or ()], str(w.denominator)]
+            for t, w in proofs.exact.items()
+        },
+        "exact_mixtures": {
+            str(t): [[int(i) for i in m.classes], [str(w) for w in m.integers]]
+            for t, m in proofs.mixtures.items() if m.integers is not None
+        },
+    }  # fmt: skip
+    members = {
+        "header": np.array(json.dumps(header, ensure_ascii=True)),
+        "verdict": proofs.verdicts.astype(np.uint8),
+        "margin": proofs.margins.astype(np.float32),
+        "group_class": np.array([i for g in proofs.groups for i in g.tolist()], dtype=np.int32),
+        "group_size": np.array([len(g) for g in proofs.groups], dtype=np.int32),
+    }
+    if proofs.formula is not None and (proofs.scales > 0).any():
+        members["formula_transform"] = proofs.formula.transform
+        members["formula_centre"] = proofs.formula.centre
+        members["formula_scale"] = proofs.scales
+    for bits in (32, 64):
+        dtype = np.dtype(f"float{bits}")
+        stored = sorted(t for t, x in proofs.inputs.items() if x.dtype == dtype)
+        rows = [proofs.inputs[t] for t in stored]
+        members[f"witness{bits}_class"] = np.array(stored, dtype=np.int32)
+        members[f"witness{bits}_input"] = np.array(rows, dtype=dtype).reshape(-1, audit.features)
+        held = sorted(
+            t for t, m in proofs.mixtures.items() if m.integers is None and m.weights.dtype == dtype
+        )
+        mixtures = [proofs.mixtures[t] for t in held]
+        members[f"mixture{bits}_class"] = np.array(held, dtype=np.int32)
+        members[f"mixture{bits}_size"] = np.array(
+            [len(m.classes) for m in mixtures], dtype=np.int32
+        )
+        members[f"mixture{bits}_bulk"] = np.array([m.bulk for m in mixtures], dtype=np.float64)
+        members[f"mixture{bits}_row"] = _joined([_steps(m.classes) for m in mixtures], np.int32)
+        members[f"mixture{bits}_weight"] = _joined([m.weights for m in mixtures], dtype)
+    return members
+
+
+def _joined(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
+    return np.concatenate([np.asarray(p, dtype=dtype) for p in parts] or [np.empty(0, dtype)])
+
+
+def _steps(classes: np.ndarray) -> np.ndarray:
+    """Ascending ids as differences: small numbers, which deflate packs well."""
+    return np.diff(np.asarray(classes, dtype=np.int64), prepend=0)
+
+
+def read_certificates(path: str | os.PathLike[str], head: Head | None = None) -> Audit:
+    """Read a file back, checking its form; what it claims is for the certifier to check."""
+    source = Path(path)
+    if not source.is_file():
+        raise UncorkError(f"{source}: no such file")
+    try:
+        with np.load(source, allow_pickle=False) as archive:
+            return _read(archive, head)
+    except UncorkError as error:
+        raise UncorkError(f"{source}: {error}") from None
+    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile, MemoryError,
+            IndexError, AttributeError, NotImplementedError, RuntimeError) as error:  # fmt: skip
+        raise UncorkError(f"{source}: not a certificate file, or a damaged one ({error})") from None
+    except Exception as error:
+        if type(error).__module__ == "zlib":
+            raise UncorkError(f"{source}: damaged: {error}") from None
+        raise
+
+
+def _read(archive: Any, head: Head | None) -> Audit:
+    header = json.loads(str(archive["header"]))
+    if not isinstance(header, dict) or header.get("kind") != _KIND:
+        raise UncorkError("not a certificate file")
+    if header["version"] != VERSION:
+        raise UncorkError(
+            f"certificates of version {header['version']}; this uncork reads version {VERSION}"
+        )
+    classes, features = int(header["classes"]), int(header["features"])
+    proofs = Proofs.empty(classes)
+    proofs.verdicts = _shaped(archive, "verdict", (classes,), np.uint8)
+    if proofs.verdicts.max(initial=0) > max(Verdict):
+        raise UncorkError("verdict holds a value that is no verdict")
+    proofs.margins = _shaped(archive, "margin", (classes,), np.float32).astype(np.float64)
+    sizes = archive["group_size"]
+    members = archive["group_class"]
+    if sizes.sum() != len(members) or (sizes < 2).any() or not _are_ids(members, classes):
+        raise UncorkError("the groups of equal classes are damaged")
+    proofs.groups = np.split(members.astype(np.int64), np.cumsum(sizes)[:-1]) if len(sizes) else []
+    if "formula_scale" in archive:
+        proofs.scales = _shaped(archive, "formula_scale", (classes,), np.float32)
+        proofs.formula = Formula(
+            _shaped(archive, "formula_transform", (features, features), np.float32),
+            _shaped(archive, "formula_centre", (features,), np.float64),
+        )
+    for bits in (32, 64):
+        _read_inputs(archive, proofs, bits, classes, features)
+        _read_mixtures(archive, proofs, bits, classes)
+    for t, (numerators, denominator) in header["exact_witnesses"].items():
+        whole, scale = tuple(int(n) for n in numerators), int(denominator)
+        if len(whole) != features or scale <= 0:
+            raise UncorkError("an exact witness is damaged")
+        image = np.array([_as_float(n, scale) for n in whole])
+        proofs.exact[int(t)] = Witness(image, whole, scale)
+    for t, (ids, weights) in header["exact_mixtures"].items():
+        integers = tuple(int(w) for w in weights)
+        if len(ids) != len(integers) or not _are_ids(np.array(ids, dtype=np.int64), classes):
+            raise UncorkError("an exact mixture is damaged")
+        total = sum(integers) or 1
+        proofs.mixtures[int(t)] = Mixture(
+            np.array(ids, dtype=np.int32), np.array([w / total for w in integers]), 0.0, integers
+        )
+    proofs.reasons = {int(t): str(why) for t, why in header["reasons"].items()}
+    asked = header["asked"]
+    return Audit(
+        proofs, str(header["fingerprint"]), parse_domain(header["domain"]), features,
+        str(header["dtype"]), bool(header["bias"]),
+        labels=None if head is None else head.labels, source=str(header["source"]), head=head,
+        asked=None if asked is None else np.array(asked, dtype=np.int64),
+        approximate=bool(header["approximate"]), algorithm=str(header["algorithm"]),
+        device=str(header["device"]), seconds=dict(header["seconds"]),
+        low_precision=header["low_precision"],
+    )  # fmt: skip
+
+
+def _read_inputs(archive: Any, proofs: Proofs, bits: int, classes: int, features: int) -> None:
+    ids = archive[f"witness{bits}_class"]
+    inputs = _shaped(
+        archive, f"witness{bits}_input", (len(ids), features), np.dtype(f"float{bits}")
+    )
+    if not _are_ids(ids, classes):
+        raise UncorkError("a witness names a class that does not exist")
+    proofs.inputs.update(zip(ids.tolist(), inputs, strict=True))
+
+
+def _read_mixtures(archive: Any, proofs: Proofs, bits: int, classes: int) -> None:
+    ids, sizes = archive[f"mixture{bits}_class"], archive[f"mixture{bits}_size"]
+    bulk = _shaped(archive, f"mixture{bits}_bulk", (len(ids),), np.float64)
+    rows, weights = archive[f"mixture{bits}_row"], archive[f"mixture{bits}_weight"]
+    ends = np.cumsum(sizes, dtype=np.int64)
+    if len(sizes) != len(ids) or (sizes < 0).any() or not _are_ids(ids, classes):
+        raise UncorkError("the mixtures are damaged")
+    if len(rows) != len(weights) or len(rows) != (ends[-1] if len(ends) else 0):
+        raise UncorkError("the mixtures are damaged")
+    for t, stop, size, share in zip(ids.tolist(), ends.tolist(), sizes.tolist(), bulk, strict=True):
+        part = slice(stop - size, stop)
+        members = np.cumsum(rows[part], dtype=np.int64)
+        if not _are_ids(members, classes):
+            raise UncorkError(f"the mixture of class {t} names a class that does not exist")
+        proofs.mixtures[t] = Mixture(members.astype(np.int32), weights[part], float(share))
+
+
+def _shaped(archive: Any, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    array = archive[name]
+    if array.shape != shape or array.dtype != np.dtype(dtype):
+        raise UncorkError(
+            f"{name} is {array.dtype} {array.shape}: expected {np.dtype(dtype)} {shape}"
+        )
+    return array
+
+
+def _are_ids(values: np.ndarray, classes: int) -> bool:
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        return False
+    return not len(values) or (int(values.min()) >= 0 and int(values.max()) < classes)
+
+
+def _as_float(numerator: int, denominator: int) -> float:
+    try:
+        return numerator / denominator
+    except OverflowError:
+        return math.nan

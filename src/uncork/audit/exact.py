@@ -1,0 +1,204 @@
+"""The last resort: one class decided in exact rational arithmetic, rows generated as needed.
+
+Points on a face of the hull have neither a strict witness nor a strict mixture nearby, so floats
+cannot settle them. Here the alternative is solved as phase one of the simplex method in whole
+numbers (fraction-free pivots, Bland's rule against cycling):
+
+    λ, μ ≥ 0 with  Σ λ_i (w_i − w_t, b_i − b_t) + λ_h (0, −1) + Σ μ_s g_s = 0,  Σ λ = 1
+
+where g_s are the sides of a box. If there is one, the λ_i are the mixture; if not, the optimal
+prices are a direction (x·s, s) with s > 0 that puts t strictly before every row considered.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from fractions import Fraction
+
+import numpy as np
+
+from uncork.audit.rigour import integers
+from uncork.audit.verdict import Mixture, Witness
+from uncork.domain import Ball, Box, Domain
+from uncork.head import Head
+
+_FLOAT_LIMIT = 2.0**60
+_ADDED = 8  # violated rows added at a time
+
+
+class Limit(Exception):
+    """The time allowed for exact solving was reached."""
+
+
+def decide_exactly(
+    head: Head, domain: Domain, t: int, start: np.ndarray, seconds: float = 60.0
+) -> Witness | Mixture | None:
+    """A witness or a mixture for class t, exact; None where the domain is not polyhedral.
+
+    `start` names classes likely to matter. Raises `Limit` when the time is up.
+    """
+    constant_bias = bool((head.offsets == head.offsets[0]).all())
+    if isinstance(domain, Ball) and not constant_bias:
+        return None
+    deadline = time.monotonic() + seconds
+    own = _exact_row(head, t)
+    sides = _sides(domain, head.features)
+    height = [Fraction(0)] * head.features + [Fraction(-1)]
+    working = [int(i) for i in dict.fromkeys(int(i) for i in start) if i != t]
+    while True:
+        strict = [_minus(_exact_row(head, i), own) for i in working] + [height]
+        kind, values = _alternative(strict, sides, deadline)
+        if kind == "mixture":
+            return _as_mixture(working, values[: len(working)])
+        x = [v / values[-1] for v in values[:-1]]
+        if isinstance(domain, Ball):
+            norm = sum(v * v for v in x)
+            if norm > 0:  # only the direction matters here
+                x = [v * Fraction(domain.radius) / (1 + norm) for v in x]
+        worst = _violators(head, t, x, own, deadline)
+        if not worst:
+            return _as_witness(x)
+        working.extend(worst)
+
+
+def _exact_row(head: Head, i: int) -> list[Fraction]:
+    values, scale = integers(np.append(head.rows(i, i + 1)[0], head.offsets[i]))
+    return [Fraction(v, scale) for v in values]
+
+
+def _minus(a: list[Fraction], b: list[Fraction]) -> list[Fraction]:
+    return [p - q for p, q in zip(a, b, strict=True)]
+
+
+def _sides(domain: Domain, features: int) -> list[list[Fraction]]:
+    """Rows g with g·(x·s, s) ≤ 0 inside the box."""
+    if not isinstance(domain, Box):
+        return []
+    lower, upper = domain.bounds(features)
+    rows = []
+    for j in range(features):
+        for sign, bound in ((1, float(upper[j])), (-1, float(lower[j]))):
+            if math.isfinite(bound):
+                row = [Fraction(0)] * (features + 1)
+                row[j] = Fraction(sign)
+                row[-1] = -sign * Fraction(bound)
+                rows.append(row)
+    return rows
+
+
+def _alternative(
+    strict: list[list[Fraction]], sides: list[list[Fraction]], deadline: float
+) -> tuple[str, list[Fraction]]:
+    """("mixture", weights of the strict rows) or ("direction", y)."""
+    width = len(strict[0])
+    columns = [_whole([*row, Fraction(1)]) for row in strict]
+    columns += [_whole([*row, Fraction(0)]) for row in sides]
+    count = len(columns)
+    # Tableau: one row a constraint; columns: variables, artificials, right-hand side.
+    table = np.zeros((width + 2, count + width + 2), dtype=object)
+    for k, (column, _) in enumerate(columns):
+        table[: width + 1, k] = column
+    for j in range(width + 1):
+        table[j, count + j] = 1
+    table[width, -1] = 1
+    table[-1] = -table[: width + 1].sum(axis=0)  # reduced costs of Σ artificials
+    table[-1, count : count + width + 1] = 0
+    basis = [count + j for j in range(width + 1)]
+    table, denominator, basis = _simplex(table, basis, count, deadline)
+    if table[-1, -1] == 0:
+        weights = [Fraction(0)] * len(strict)
+        for row, variable in enumerate(basis):
+            if variable < len(strict):
+                weights[variable] = Fraction(table[row, -1], denominator) * columns[variable][1]
+        return "mixture", weights
+    # Reduced cost of artificial j is 1 − price_j: the prices separate the origin from the rows.
+    prices = [1 - Fraction(table[-1, count + j], denominator) for j in range(width)]
+    return "direction", prices
+
+
+def _simplex(
+    table: np.ndarray, basis: list[int], count: int, deadline: float
+) -> tuple[np.ndarray, int, list[int]]:
+    """Minimise the last row's objective over the first `count` columns, in whole numbers."""
+    denominator, stalled = 1, 0
+    while True:
+        if time.monotonic() > deadline:
+            raise Limit
+        costs = table[-1, :count]
+        entering = [k for k in range(count) if costs[k] < 0]
+        if not entering:
+            return table, denominator, basis
+        # The steepest column while it helps; Bland's smallest index once it only turns in place.
+        column = entering[0] if stalled > 20 else min(entering, key=lambda k: costs[k])
+        best: tuple[Fraction, int, int] | None = None
+        for row in range(len(basis)):
+            if table[row, column] > 0:
+                ratio = Fraction(table[row, -1], table[row, column])
+                candidate = (ratio, basis[row], row)
+                best = candidate if best is None else min(best, candidate)
+        if best is None:  # cannot be: the objective is bounded below by zero
+            raise Limit
+        stalled = stalled + 1 if best[0] == 0 else 0
+        row = best[2]
+        pivot = table[row, column]
+        pivot_row = table[row].copy()
+        factors = table[:, column].copy()
+        table = (table * pivot - np.multiply.outer(factors, pivot_row)) // denominator
+        table[row] = pivot_row
+        denominator = pivot
+        basis[row] = column
+
+
+def _whole(values: list[Fraction]) -> tuple[list[int], Fraction]:
+    """A column scaled to whole numbers, and the scale: variable = scale × scaled variable."""
+    scale = math.lcm(*(v.denominator for v in values))
+    return [v.numerator * (scale // v.denominator) for v in values], Fraction(scale)
+
+
+def _violators(
+    head: Head, t: int, x: list[Fraction], own: list[Fraction], deadline: float
+) -> list[int]:
+    """The classes not strictly below t at x, worst first; a few at a time."""
+    point = [*x, Fraction(1)]
+    scale = math.lcm(*(v.denominator for v in point))
+    whole = [v.numerator * (scale // v.denominator) for v in point]
+    z_t = sum(a * b for a, b in zip(own, whole, strict=True))
+    worst: list[tuple[Fraction, int]] = []
+    for start, block in head.blocks(1024):
+        if time.monotonic() > deadline:
+            raise Limit
+        for k, row in enumerate(np.column_stack([block, head.offsets[start : start + len(block)]])):
+            i = start + k
+            if i == t:
+                continue
+            values, row_scale = integers(row)
+            lead = Fraction(sum(a * b for a, b in zip(values, whole, strict=True)), row_scale) - z_t
+            if lead >= 0:
+                worst.append((lead, i))
+    worst.sort(reverse=True)
+    return [i for _, i in worst[:_ADDED]]
+
+
+def _as_mixture(classes: list[int], weights: list[Fraction]) -> Mixture:
+    scale = math.lcm(*(w.denominator for w in weights))
+    whole = [int(w * scale) for w in weights]
+    shared = math.gcd(*whole) or 1
+    kept = [(i, w // shared) for i, w in zip(classes, whole, strict=True) if w]
+    kept.sort()
+    total = sum(w for _, w in kept)
+    return Mixture(
+        np.array([i for i, _ in kept], dtype=np.int32),
+        np.array([w / total for _, w in kept]),
+        integers=tuple(w for _, w in kept),
+    )
+
+
+def _as_witness(x: list[Fraction]) -> Witness:
+    scale = math.lcm(*(v.denominator for v in x))
+    numerators = tuple(v.numerator * (scale // v.denominator) for v in x)
+    try:
+        image = np.array([float(v) for v in x])
+    except OverflowError:
+        image = np.full(len(x), np.nan)
+    return Witness(image, numerators, scale)

@@ -1,0 +1,154 @@
+"""The recorder: the only way into `Proofs`. What is proposed is written down once it is certified."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from uncork.audit.backend import Backend
+from uncork.audit.certify import Certifier
+from uncork.audit.formula import Formula
+from uncork.audit.proofs import Proofs
+from uncork.audit.space import Space
+from uncork.audit.verdict import Mixture, Verdict, Witness
+
+_ROBUST = 1e-9  # a formula's margin, as a share of the logits' size, that other machines' rounding keeps
+
+
+class Recorder:
+    """Collects proposals, certifies them in blocks, and keeps the proofs that held."""
+
+    def __init__(self, certifier: Certifier, backend: Backend) -> None:
+        self.certifier, self.backend = certifier, backend
+        self.head = certifier.head
+        self.proofs = Proofs.empty(self.head.classes)
+        self.groups: dict[int, np.ndarray] = {}
+        self.seconds = 0.0
+        self._by_formula: list[np.ndarray] = []
+        self._by_input: list[tuple[np.ndarray, np.ndarray]] = []
+        self._waiting = 0
+
+    def use_formula(self, space: Space) -> None:
+        """Store first guesses as a formula, where the formula is smaller than the head."""
+        small = 4 * self.head.features**2 <= self.head.weight.nbytes
+        full = len(space.to_input) == self.head.features
+        if small and full and Formula.fits(space.domain) and np.isnan(space.fixed).all():
+            transform = (space.to_input.T @ space.to_input).astype(np.float32)
+            if np.isfinite(transform).all() and self.proofs.formula is None:
+                self.proofs.formula = Formula(transform, space.centre)
+
+    def take_over(self, earlier: Proofs) -> None:
+        """Start from another audit's proofs, each checked again."""
+        from uncork.audit.verify import verify_proofs
+
+        begun = time.perf_counter()
+        failed = verify_proofs(self.certifier, earlier, self.backend).failed
+        earlier.verdicts[list(failed)] = Verdict.UNDECIDED
+        for t in failed:
+            earlier.scales[t] = 0
+            for kept in (earlier.inputs, earlier.exact, earlier.mixtures):
+                kept.pop(t, None)
+        earlier.reasons.clear()
+        earlier.groups = self.proofs.groups
+        self.proofs = earlier
+        self.seconds += time.perf_counter() - begun
+
+    # Witnesses
+
+    def propose(self, classes: np.ndarray, inputs: np.ndarray, formula: bool = False) -> None:
+        """An input (n, d) for each class; certified at the next flush."""
+        if not len(classes):
+            return
+        if formula and self.proofs.formula is not None:
+            self._by_formula.append(np.asarray(classes))
+        else:
+            self._by_input.append((np.asarray(classes), np.asarray(inputs)))
+        self._waiting += len(classes)
+        if self._waiting >= 4 * self.backend.jobs * self.backend.inputs:
+            self.flush()
+
+    def flush(self) -> None:
+        """Certify what is waiting. A class refused stays undecided and goes back to deciding."""
+        begun = time.perf_counter()
+        formula, self._by_formula = self._by_formula, []
+        stored, self._by_input = self._by_input, []
+        self._waiting = 0
+        if formula:
+            self._flush_formula(np.concatenate(formula))
+        if stored:
+            classes = np.concatenate([c for c, _ in stored])
+            inputs = np.concatenate([x for _, x in stored])
+            self._flush_inputs(classes, inputs)
+        self.seconds += time.perf_counter() - begun
+
+    def _flush_formula(self, classes: np.ndarray) -> None:
+        formula = self.proofs.formula
+        assert formula is not None
+
+        def check(part: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            directions = formula.directions(self.head, part)
+            scales = formula.scales(self.certifier.domain, directions)
+            inputs = directions * scales[:, None].astype(np.float64)
+            margins = self.certifier.witnesses(part, inputs, self.groups)
+            size = np.linalg.norm(inputs, axis=1) * self.certifier.norms[part]
+            return scales, margins, margins > _ROBUST * size
+
+        step = self.backend.inputs
+        parts = [classes[start : start + step] for start in range(0, len(classes), step)]
+        with self.backend.threads() as over:
+            for part, (scales, margins, good) in zip(parts, over(check, parts), strict=True):
+                self.proofs.set_formula(part[good], scales[good], margins[good])
+
+    def _flush_inputs(self, classes: np.ndarray, inputs: np.ndarray) -> None:
+        with np.errstate(over="ignore"):
+            narrow = inputs.astype(np.float32)
+        refused = self._certify_inputs(classes, narrow)
+        if len(refused) and inputs.dtype != np.float32:
+            self._certify_inputs(classes[refused], inputs[refused])
+
+    def _certify_inputs(self, classes: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+        """Record the inputs that hold; returns the positions of those that do not."""
+
+        def check(part: slice) -> np.ndarray:
+            return self.certifier.witnesses(classes[part], inputs[part], self.groups)
+
+        step = self.backend.inputs
+        parts = [slice(start, start + step) for start in range(0, len(classes), step)]
+        with self.backend.threads() as over:
+            margins = np.concatenate(list(over(check, parts)))
+        for k in np.flatnonzero(margins > 0).tolist():
+            self.proofs.set_input(int(classes[k]), inputs[k].copy(), float(margins[k]))
+        return np.flatnonzero(~(margins > 0))
+
+    def offer(self, t: int, x: np.ndarray) -> bool:
+        """One input, certified at once."""
+        begun = time.perf_counter()
+        self._flush_inputs(np.array([t]), np.asarray(x, dtype=np.float64)[None, :])
+        self.seconds += time.perf_counter() - begun
+        return bool(self.proofs.verdicts[t] == Verdict.ARGMAXABLE)
+
+    def offer_exact(self, t: int, witness: Witness) -> bool:
+        """One input given as fractions: its float image if that wins too, else the fractions."""
+        if np.isfinite(witness.x).all() and self.offer(t, witness.x):
+            return True
+        begun = time.perf_counter()
+        margin = self.certifier.exact_witness(t, witness, self.groups)
+        if margin > 0:
+            self.proofs.set_exact(t, witness, margin)
+        self.seconds += time.perf_counter() - begun
+        return margin > 0
+
+    # Mixtures
+
+    def propose_mixture(self, t: int, mixture: Mixture) -> bool:
+        """Certify a mixture at once; its weights are kept in float32 if that is proof enough."""
+        begun = time.perf_counter()
+        narrow = Mixture(mixture.classes, mixture.weights.astype(np.float32), mixture.bulk)
+        for candidate in (narrow, mixture) if mixture.integers is None else (mixture,):
+            lead = self.certifier.mixture(t, candidate)
+            if lead >= 0:
+                self.proofs.set_mixture(t, candidate, lead)
+                break
+        self.seconds += time.perf_counter() - begun
+        return bool(lead >= 0)

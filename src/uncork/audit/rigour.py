@@ -1,0 +1,29 @@
+"""Rounding, bounded: the few facts about float64 that the certifier stands on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+UNIT = 2.0**-53  # rounding to nearest errs by at most this share
+TINY = 2.0**-1022  # no underflow errs by more, gradual or flushed to zero
+
+
+def gamma(n: int) -> float:
+    """γ_n = n·u/(1 − n·u), rounded up: the relative error of n roundings."""
+    return n * UNIT / (1 - n * UNIT) * (1 + 8 * UNIT)
+
+
+def row_norms(rows: np.ndarray) -> np.ndarray:
+    """Upper bounds on the Euclidean norms of the rows (n, d): no overflow, no underflow."""
+    largest = np.abs(rows).max(axis=1, initial=0.0)
+    scale = np.where(largest > 0, largest, 1.0)
+    with np.errstate(over="ignore", under="ignore"):
+        square = ((rows / scale[:, None]) ** 2).sum(axis=1)
+        return scale * np.sqrt(square) * (1 + gamma(rows.shape[1] + 8)) * (largest > 0)
+
+
+def integers(values: np.ndarray) -> tuple[list[int], int]:
+    """Floats as whole numbers over one power of two, exactly: (numerators, denominator)."""
+    ratios = [float(v).as_integer_ratio() for v in values]
+    denominator = max(q for _, q in ratios)  # all are powers of two
+    return [p * (denominator // q) for p, q in ratios], denominator

@@ -1,0 +1,309 @@
+"""The audit: screen, decide, certify. Ties the steps together, keeps time, resumes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from uncork.audit import centre, screen
+from uncork.audit.backend import Backend, choose_backend
+from uncork.audit.certify import Certifier
+from uncork.audit.duplicates import equal_classes
+from uncork.audit.exact import Limit, decide_exactly
+from uncork.audit.recorder import Recorder
+from uncork.audit.result import Audit
+from uncork.audit.rows import decide_by_rows
+from uncork.audit.space import Space
+from uncork.audit.verdict import Mixture, Verdict
+from uncork.domain import Domain
+from uncork.errors import UncorkError
+from uncork.head import Head
+from uncork.progress import Progress, ProgressBar
+
+STAGES = ("load", "prepare", "screen", "decide", "certify", "total")
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in the middle of an audit; `audit` holds what was proven until then."""
+
+    def __init__(self, audit: Audit) -> None:
+        super().__init__("interrupted")
+        self.audit = audit
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to audit. The defaults decide every class."""
+
+    approximate: bool = False
+    patience: int | None = None
+    algorithm: str = "fast"
+    time_limit: float | None = None
+    exact_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in ("fast", "reference"):
+            raise UncorkError(f"algorithm {self.algorithm!r}: expected fast or reference")
+        if self.patience is not None and self.patience < 0:
+            raise UncorkError(f"patience must not be negative, and is {self.patience}")
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise UncorkError(f"the time limit must be positive, and is {self.time_limit}")
+
+
+def audit(
+    head: Head,
+    *,
+    domain: Domain | None = None,
+    classes: Sequence[int] | np.ndarray | None = None,
+    approximate: bool = False,
+    patience: int | None = None,
+    algorithm: str = "fast",
+    device: str = "auto",
+    jobs: int | None = None,
+    time_limit: float | None = None,
+    progress: bool | Progress = False,
+    resume: Audit | None = None,
+) -> Audit:
+    """Decide for every class of the head whether some input of the domain makes it the argmax.
+
+    Every verdict in the result has passed the certifier. `classes` asks for some only;
+    `approximate` stops after screening; `time_limit` (seconds) and Ctrl-C leave the rest undecided,
+    the latter by raising `Interrupted` with the audit so far; `resume` continues an earlier one.
+    """
+    options = Options(approximate, patience, algorithm, time_limit)
+    backend = choose_backend(device, jobs)
+    shown: Progress
+    if isinstance(progress, Progress):
+        shown = progress
+    else:
+        shown = ProgressBar() if progress else Progress()
+    with shown:
+        return _Run(head, domain or head.domain, backend, options, classes, shown, resume).run()
+
+
+class _Run:
+    def __init__(
+        self,
+        head: Head,
+        domain: Domain,
+        backend: Backend,
+        options: Options,
+        classes: Sequence[int] | np.ndarray | None,
+        progress: Progress,
+        resume: Audit | None,
+    ) -> None:
+        self.started = time.perf_counter()
+        self.head, self.domain, self.backend, self.options = head, domain, backend, options
+        domain.check(head.features)
+        self.progress = progress
+        self.asked = _checked_classes(head, classes)
+        self.certifier = Certifier(head, domain, backend)
+        self.recorder = Recorder(self.certifier, backend)
+        self.resume = resume
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self.interrupted = False
+
+    def run(self) -> Audit:
+        try:
+            self._prepare()
+            if self.options.algorithm == "reference":
+                left = self._reference()
+            else:
+                left = self._screen()
+                left = self._decide(left)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            left = self._open()
+            self.recorder.flush()
+        self._explain(left)
+        result = self._result()
+        if self.interrupted:
+            raise Interrupted(result)
+        return result
+
+    # Stages
+
+    def _prepare(self) -> None:
+        begun = time.perf_counter()
+        proofs = self.recorder.proofs
+        proofs.groups = equal_classes(self.head)
+        self.representative = np.ones(self.head.classes, dtype=bool)
+        for group in proofs.groups:
+            self.representative[group[1:]] = False
+        self.recorder.groups = {int(i): g for g in proofs.groups for i in g.tolist()}
+        if self.resume is not None:
+            self._take_over(self.resume)
+        self.space = Space(self.head, self.domain, self.backend)
+        self.recorder.use_formula(self.space)
+        self.seconds["prepare"] += time.perf_counter() - begun
+
+    def _take_over(self, earlier: Audit) -> None:
+        if earlier.fingerprint != self.head.fingerprint:
+            raise UncorkError("the audit to resume is of other weights: its fingerprint differs")
+        if earlier.domain != self.domain:
+            raise UncorkError(
+                f"the audit to resume is for {earlier.domain}, this one for {self.domain}"
+            )
+        self.recorder.take_over(earlier.proofs)
+
+    def _wanted(self) -> np.ndarray:
+        """Classes asked for that are not decided yet, one of each group of equals."""
+        wanted = np.zeros(self.head.classes, dtype=bool)
+        wanted[self.asked] = True
+        for group in self.recorder.proofs.groups:
+            wanted[group[0]] |= bool(wanted[group].any())
+        wanted &= self.representative & (self.recorder.proofs.verdicts == Verdict.UNDECIDED)
+        return np.flatnonzero(wanted)
+
+    _open = _wanted
+
+    def _screen(self) -> np.ndarray:
+        begun, certified = time.perf_counter(), self.recorder.seconds
+        classes = self._wanted()
+        self.progress.stage("screening", len(classes))
+        patience = self.options.patience
+        if patience is None and self.options.approximate:
+            patience = 2500  # as in the paper
+        screen.screen(
+            self.space, classes, self.recorder.propose, patience, self.progress.advance, self._late
+        )
+        self.recorder.flush()
+        certified = self.recorder.seconds - certified
+        self.seconds["screen"] += time.perf_counter() - begun - certified
+        return self._wanted()
+
+    def _decide(self, left: np.ndarray) -> np.ndarray:
+        if self.options.approximate or not len(left) or self._late():
+            return left
+        begun, certified = time.perf_counter(), self.recorder.seconds
+        self.progress.stage("deciding", len(left))
+        for factor in (1.0, 3.0):
+            self._decide_in_batches(left, factor)
+            left = self._wanted()
+        for t in left.tolist():
+            if self._late():
+                break
+            self._decide_alone(t)
+            self.progress.advance(1)
+        certified = self.recorder.seconds - certified
+        self.seconds["decide"] += time.perf_counter() - begun - certified
+        return self._wanted()
+
+    def _decide_in_batches(self, left: np.ndarray, factor: float) -> None:
+        def work(batch: np.ndarray) -> centre.Proposal:
+            return centre.decide_batch(self.space, batch, factor, self._late)
+
+        with self.backend.threads() as over:
+            for found in over(work, centre.batches(self.space, left, factor)):
+                self.recorder.propose(found.won, found.inputs)
+                for t, mixture in found.lost:
+                    self.recorder.propose_mixture(t, mixture)
+                self.progress.advance(len(found.won) + len(found.lost))
+        self.recorder.flush()
+
+    def _decide_alone(self, t: int) -> None:
+        """A linear programme, then exact arithmetic, for a class that nothing else settled."""
+        x, mixture, rows = decide_by_rows(self.space, t)
+        if x is not None and self.recorder.offer(t, x):
+            return
+        if mixture is not None and self.recorder.propose_mixture(t, mixture):
+            return
+        limit = self.options.exact_seconds
+        try:
+            found = decide_exactly(self.head, self.domain, t, rows, limit)
+        except Limit:
+            self.recorder.proofs.reasons[t] = f"exact arithmetic took more than {limit:g} s"
+            return
+        if found is None:
+            self.recorder.proofs.reasons[t] = (
+                "too close to call in floating point, and a ball with a bias has no exact solver"
+            )
+        elif isinstance(found, Mixture):
+            self.recorder.propose_mixture(t, found)
+        else:
+            self.recorder.offer_exact(t, found)
+
+    def _reference(self) -> np.ndarray:
+        """The paper's pipeline, class by class. Its linear programme's word that a class is
+        unargmaxable is a status, not a proof: the mixture that proves it is sought afterwards."""
+        from uncork.audit import reference
+
+        begun, certified = time.perf_counter(), self.recorder.seconds
+        classes = self._wanted()
+        self.progress.stage("deciding", len(classes))
+        patience = reference.PATIENCE if self.options.patience is None else self.options.patience
+        head = self.head.replace(domain=self.domain)
+        for t in classes.tolist():
+            if self._late():
+                break
+            x, _ = reference.braid_reflect(head, t, patience)
+            if x is None and not self.options.approximate:
+                radius, x = reference.chebyshev(head, t)
+                if not radius > 0:
+                    self._decide_alone(t)
+            if x is not None:
+                self.recorder.offer(t, x)
+            self.progress.advance(1)
+        certified = self.recorder.seconds - certified
+        self.seconds["decide"] += time.perf_counter() - begun - certified
+        return self._wanted()
+
+    def _late(self) -> bool:
+        limit = self.options.time_limit
+        return limit is not None and time.perf_counter() - self.started > limit
+
+    # What came of it
+
+    def _explain(self, left: Iterable[int]) -> None:
+        """Say of every class left undecided why it is."""
+        reasons = self.recorder.proofs.reasons
+        if self.interrupted:
+            why = "interrupted"
+        elif self._late():
+            why = f"the time limit of {self.options.time_limit:g} s was reached"
+        elif self.options.approximate:
+            why = "potentially unargmaxable: screening found no witness"
+        else:
+            why = "no proposal was accepted by the certifier"
+        for t in left:
+            reasons.setdefault(int(t), why)
+        for t in np.flatnonzero(self.recorder.proofs.verdicts != Verdict.UNDECIDED).tolist():
+            reasons.pop(t, None)
+
+    def _result(self) -> Audit:
+        head, proofs = self.head, self.recorder.proofs
+        proofs.set_tied()
+        self.seconds["certify"] = self.recorder.seconds
+        self.seconds["total"] = time.perf_counter() - self.started
+        everything = len(self.asked) == head.classes
+        return Audit(
+            proofs,
+            head.fingerprint,
+            self.domain,
+            head.features,
+            head.dtype,
+            head.bias is not None,
+            labels=head.labels,
+            source=head.source,
+            head=head,
+            asked=None if everything else self.asked,
+            approximate=self.options.approximate,
+            algorithm=self.options.algorithm,
+            device=self.backend.name,
+            seconds=self.seconds,
+        )
+
+
+def _checked_classes(head: Head, classes: Sequence[int] | np.ndarray | None) -> np.ndarray:
+    if classes is None:
+        return np.arange(head.classes)
+    ids = np.unique(np.asarray(classes, dtype=np.int64))
+    if not len(ids):
+        raise UncorkError("no classes were asked for")
+    if ids[0] < 0 or ids[-1] >= head.classes:
+        wrong = ids[0] if ids[0] < 0 else ids[-1]
+        raise UncorkError(f"class {wrong} does not exist: the head has {head.classes} classes")
+    return ids

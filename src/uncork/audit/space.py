@@ -1,0 +1,219 @@
+"""The space that searching happens in: rows centred and whitened, bias and domain folded in.
+
+A class's point is u_i = (v_i, β_i): v_i = K(w_i − μ) the whitened row, β_i = (b_i − b̄)/σ its bias. A
+direction y = (y_x, y_0) with y_0 > 0 stands for the input x = σ Kᵀy_x / y_0, and
+
+    z_t − z_i  has the sign of  (u_t − u_i)·y,
+
+so with y_0 as one more coordinate everything is homogeneous. Where only the direction of x matters
+(no bias, and a domain that every direction enters) β and y_0 are left out. The sides of a box
+are further rows g·y ≤ 0, those of a ball are made where they are needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from uncork.audit.backend import Backend
+from uncork.domain import Ball, Box, Domain
+from uncork.head import Head
+
+_ROWS = 8192
+_FAR = 1e4  # how far out an input is tried where the domain sets no bound
+_INSIDE = 1 - 1e-6  # rounding to float32 must not leave the domain
+
+
+class Space:
+    """Points, domain rows, and the way from a direction back to an input."""
+
+    def __init__(self, head: Head, domain: Domain, backend: Backend) -> None:
+        self.head, self.domain, self.backend = head, domain, backend
+        bias = head.offsets
+        self.features = head.features
+        self.fixed = _fixed_features(domain, head.features)  # (d,) value, or NaN where free
+        fixed = ~np.isnan(self.fixed)
+        if fixed.any():
+            at = np.where(fixed, self.fixed, 0.0)
+            bias = bias + np.concatenate([block @ at for _, block in head.blocks(_ROWS)])
+        self._free = (~fixed).astype(np.float64)
+        constant_bias = bool((bias == bias[0]).all())
+        self.lifted = not (constant_bias and _only_direction_matters(domain))
+        self.centre = self._mean()
+        self.to_input, self.from_input = self._whitening()  # K (k, d), and y_x = x @ (d, k)
+        self.bias_centre = float(bias.mean())
+        deviation = float(bias.std())
+        self.bias_scale = deviation if deviation > 0 else 1.0
+        self.bias = (bias - self.bias_centre) / self.bias_scale  # β (C,)
+        self.width = len(self.to_input) + self.lifted
+        self.points = self._points()  # (C, width) on the device
+        self.to_input_device = backend.asarray(self.to_input)
+        self.from_input_device = backend.asarray(self.from_input)
+
+    def _mean(self) -> np.ndarray:
+        total = np.zeros(self.features)
+        for _, block in self.backend.blocks(self.head):
+            total += self.backend.get(block.sum(axis=0))
+        return total / self.head.classes
+
+    def _whitening(self) -> tuple[np.ndarray, np.ndarray]:
+        """K with KΣKᵀ = I on the span of the rows, and K⁻ᵀ, its way back."""
+        put, get = self.backend.put, self.backend.get
+        centre, free = put(self.centre), put(self._free)
+        covariance = None
+        for _, block in self.backend.blocks(self.head):
+            away = (block - centre) * free
+            part = away.T @ away
+            covariance = part if covariance is None else covariance + part
+        covariance = get(covariance) / self.head.classes
+        scale = np.sqrt(np.diag(covariance))
+        scale[scale == 0] = 1.0
+        correlation = covariance / scale / scale[:, None]
+        try:
+            factor = np.linalg.cholesky(correlation)
+            if np.diag(factor).min() < 1e-5:
+                raise np.linalg.LinAlgError
+            return np.linalg.inv(factor) / scale, factor * scale[:, None]
+        except np.linalg.LinAlgError:
+            values, vectors = np.linalg.eigh(correlation)
+            kept = values > max(values[-1], 0.0) * 1e-13
+            if not kept.any():  # all rows equal: any direction will do
+                kept[-1:] = True
+                values[-1:] = 1.0
+            root, vectors = np.sqrt(values[kept]), vectors[:, kept]
+            return (vectors / root).T / scale, vectors * root * scale[:, None]
+
+    def _points(self) -> Any:
+        points = self.backend.empty((self.head.classes, self.width))
+        put = self.backend.put
+        centre, to_input = put(self.centre), put(self.to_input.T.copy())
+        free = put(self._free)
+        inner = len(self.to_input)
+        for start, block in self.backend.blocks(self.head):
+            stop = start + block.shape[0]
+            points[start:stop, :inner] = ((block - centre) * free) @ to_input
+        if self.lifted:
+            points[:, inner] = self.backend.asarray(self.bias)
+        return points
+
+    def exact_points(self, classes: np.ndarray) -> np.ndarray:
+        """Points of some classes in float64: (n, width)."""
+        v = ((self.head.take(classes) - self.centre) * self._free) @ self.to_input.T
+        return np.column_stack([v, self.bias[classes]]) if self.lifted else v
+
+    # From directions to inputs and back
+
+    def inputs(self, y: Any) -> Any:
+        """The input each direction stands for, wherever it lies: (n, width) → (n, d)."""
+        xp = self.backend.xp
+        x = y[:, : len(self.to_input)] @ self.to_input_device
+        if self.lifted:
+            height = y[:, -1:]
+            x = x * (self.bias_scale / xp.where(height > 0, height, xp.ones_like(height)))
+        return self._with_fixed(x)
+
+    def directions(self, x: Any) -> Any:
+        """The direction that stands for each input: (n, d) → (n, width)."""
+        xp = self.backend.xp
+        y = x @ self.from_input_device
+        if not self.lifted:
+            return y
+        return xp.concat([y, xp.full_like(y[:, :1], self.bias_scale)], axis=1)
+
+    def _with_fixed(self, x: Any) -> Any:
+        fixed = ~np.isnan(self.fixed)
+        if not fixed.any():
+            return x
+        at = self.backend.asarray(np.where(fixed, self.fixed, 0.0))
+        return x * self.backend.asarray(self._free) + at
+
+    def enter(self, x: Any, share: float = 1.0) -> Any:
+        """Inputs moved into the domain, keeping their direction where that is possible.
+
+        A bounded domain is entered at `share` of the way from the origin to its side.
+        """
+        xp, domain = self.backend.xp, self.domain
+        tiny = xp.full_like(x[:, :1], 1e-30)
+        if isinstance(domain, Ball):
+            norm = xp.sqrt(xp.sum(x * x, axis=1, keepdims=True))
+            return x * (share * domain.radius * _INSIDE / xp.maximum(norm, tiny))
+        largest = xp.max(xp.abs(x), axis=1, keepdims=True)
+        if not isinstance(domain, Box):
+            return x * (share * _FAR / xp.maximum(largest, tiny))
+        lower, upper = domain.bounds(self.features)
+        bound = np.minimum(np.abs(lower), np.abs(upper))
+        if not np.isfinite(np.maximum(np.abs(lower), np.abs(upper))).any():
+            bound = np.full_like(bound, _FAR)
+        bound = np.where((bound == 0) | ~np.isfinite(bound), np.inf, bound)
+        if np.isfinite(bound).any():
+            ratio = xp.max(xp.abs(x) * self.backend.asarray(1.0 / bound), axis=1, keepdims=True)
+            x = x * (share * _INSIDE / xp.maximum(ratio, tiny))
+        else:
+            x = x * (share * _FAR / xp.maximum(largest, tiny))
+        return self.clip(x)
+
+    def clip(self, x: Any) -> Any:
+        """The nearest input of the domain, a hair inside."""
+        xp, domain = self.backend.xp, self.domain
+        if isinstance(domain, Ball):
+            norm = xp.sqrt(xp.sum(x * x, axis=1, keepdims=True))
+            limit = domain.radius * _INSIDE
+            return x * xp.minimum(
+                xp.ones_like(norm), limit / xp.maximum(norm, xp.full_like(norm, 1e-30))
+            )
+        if isinstance(domain, Box):
+            lower, upper = domain.bounds(self.features)
+            put = self.backend.asarray
+            x = xp.minimum(xp.maximum(x, put(_shrunk(lower, upper))), put(-_shrunk(-upper, -lower)))
+        return x
+
+    # The domain as rows
+
+    def sides(self) -> np.ndarray:
+        """Unit rows g with g·y ≤ 0 inside the box: (number of finite sides, width)."""
+        if not isinstance(self.domain, Box) or not (self.lifted or self.domain.is_cone):
+            return np.zeros((0, self.width))
+        lower, upper = self.domain.bounds(self.features)
+        free = np.isnan(self.fixed)
+        rows = []
+        for sign, bounds in ((1.0, upper), (-1.0, lower)):
+            kept = np.isfinite(bounds) & free
+            row = sign * self.to_input[:, kept].T  # (n, k)
+            if self.lifted:
+                row = np.column_stack([row * self.bias_scale, -sign * bounds[kept]])
+            rows.append(row)
+        joined = np.concatenate(rows)
+        norms = np.linalg.norm(joined, axis=1, keepdims=True)
+        return joined / np.where(norms > 0, norms, 1.0)
+
+    def ball_side(self, x: np.ndarray) -> np.ndarray | None:
+        """The unit row that cuts off an input outside the ball: (width,)."""
+        if not isinstance(self.domain, Ball) or not self.lifted:
+            return None
+        outward = x / np.linalg.norm(x)
+        row = np.append(self.to_input @ outward * self.bias_scale, -self.domain.radius)
+        return row / np.linalg.norm(row)
+
+
+def _fixed_features(domain: Domain, features: int) -> np.ndarray:
+    if isinstance(domain, Box):
+        lower, upper = domain.bounds(features)
+        return np.where(lower == upper, lower, np.nan)
+    return np.full(features, np.nan)
+
+
+def _only_direction_matters(domain: Domain) -> bool:
+    """Whether every direction can be scaled into the domain, or the domain is a cone."""
+    if isinstance(domain, Box) and not domain.is_cone:
+        return bool((domain.lower < 0).all() and (domain.upper > 0).all())
+    return True
+
+
+def _shrunk(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """Lower bounds moved up by a hair, as float32 will still see it."""
+    with np.errstate(invalid="ignore"):
+        up = lower + (1 - _INSIDE) * np.abs(lower)
+        up32 = np.nextafter(up.astype(np.float32), np.float32(np.inf)).astype(np.float64)
+    inside = np.isfinite(lower) & (up32 < upper)
+    return np.where(inside & (lower != 0), up32, lower)

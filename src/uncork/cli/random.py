@@ -1,0 +1,162 @@
+"""`uncork random`: audit a random head and compare with Qhull."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from uncork import __version__
+from uncork.cli.output import check_writable, console, emit_json
+from uncork.domain import Unbounded, parse_domain
+from uncork.head import Head
+from uncork.random_heads import MOST_HULL_DIMENSIONS, exact_classes, random_head
+
+
+class Init(str, Enum):
+    """How the weights are drawn."""
+
+    normal = "normal"
+    uniform = "uniform"
+
+
+def random(
+    classes: Annotated[int, typer.Option("-C", "--classes", help="Number of classes.")],
+    features: Annotated[int, typer.Option("-d", "--features", help="Number of features.")],
+    init: Annotated[Init, typer.Option(help="N(0, 1) or U(−1, 1).")] = Init.normal,
+    bias: Annotated[bool, typer.Option("--bias", help="Draw a bias as well.")] = False,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same head.")] = 0,
+    domain: Annotated[
+        str, typer.Option(help="Inputs that can arrive: box:R, box:LO,HI, ball:R or unbounded.")
+    ] = "box:100",
+    plot: Annotated[
+        str | None,
+        typer.Option(help="Draw the hull of 2 or 3 features (.png, .pdf, .svg).", metavar="FILE"),
+    ] = None,
+    json_file: Annotated[
+        str | None,
+        typer.Option("--json", help="Write the result as JSON (- for stdout).", metavar="FILE"),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False,
+) -> None:
+    """Audit a random head; up to 9 features, compare with the convex hull that Qhull finds.
+
+    With a bias the comparison needs --domain unbounded. Exit status 1 if Qhull contradicts a
+    verdict. Example: uncork random -C 300 -d 8 --seed 3
+    """
+    check_writable(json_file, "--json")
+    head = random_head(classes, features, init.value, bias, seed, parse_domain(domain))
+    if plot is not None:
+        from uncork.report import check_plot
+
+        check_plot(features, plot)
+
+    from uncork.audit import audit
+
+    result = audit(head, progress=not quiet and sys.stderr.isatty())
+    truth = exact_classes(head)
+    comparison = None if truth is None else compare(result, truth, head.classes)
+    if plot is not None:
+        from uncork.report import plot_hull
+
+        plot_hull(head, result.unargmaxable, plot)
+    if json_file is not None:
+        described = {
+            "uncork": __version__,
+            "source": head.source,
+            "fingerprint": head.fingerprint,
+            "classes": classes,
+            "features": features,
+            "init": init.value,
+            "bias": bias,
+            "seed": seed,
+            "domain": str(head.domain),
+            "counts": {name: int(count) for name, count in result.counts.items()},
+            "unargmaxable": [int(t) for t in result.unargmaxable],
+            "tied": [int(t) for t in result.tied],
+            "undecided": [int(t) for t in result.undecided],
+            "qhull": comparison,
+            "seconds": {name: float(s) for name, s in result.seconds.items()},
+        }
+        emit_json(described, json_file)
+    if json_file != "-":
+        _print(console(), head, init.value, seed, result, comparison)
+        if plot is not None:
+            console().print(f"hull drawn to {plot}")
+    if comparison is not None and comparison["contradicted"]:
+        raise typer.Exit(1)
+
+
+def compare(result: Any, truth: np.ndarray, classes: int) -> dict[str, Any]:
+    """Precision and recall of "unargmaxable" against Qhull, and the classes they differ on.
+
+    A tied class is never strictly first, so Qhull's side counts it as lost too; an undecided one
+    counts as not found, but contradicts nothing.
+    """
+    lost = np.setdiff1d(np.arange(classes), truth)
+    found = np.union1d(result.unargmaxable, result.tied)
+    right = np.intersect1d(found, lost)
+    wrong = np.union1d(np.setdiff1d(found, lost), np.intersect1d(result.argmaxable, lost))
+    return {
+        "vertices": len(truth),
+        "unargmaxable": len(lost),
+        "precision": len(right) / len(found) if len(found) else 1.0,
+        "recall": len(right) / len(lost) if len(lost) else 1.0,
+        "contradicted": [int(t) for t in wrong],
+    }
+
+
+def _print(
+    out: Console, head: Head, init: str, seed: int, result: Any, comparison: dict[str, Any] | None
+) -> None:
+    out.print(
+        f"{head.classes:,} classes × {head.features} features, {init}"
+        f"{', with bias' if head.bias is not None else ''}, seed {seed}, {head.domain}"
+    )
+    table = Table()
+    table.add_column("verdict")
+    table.add_column("classes", justify="right")
+    table.add_column("share", justify="right")
+    if comparison is not None:
+        table.add_column("Qhull", justify="right")
+    hull = {}
+    if comparison is not None:
+        hull = {
+            "argmaxable": f"{comparison['vertices']:,}",
+            "unargmaxable": f"{comparison['unargmaxable']:,}",
+        }
+    for name in ("argmaxable", "unargmaxable", "tied", "undecided"):
+        count = int(result.counts.get(name, 0))
+        row = [name, f"{count:,}", f"{count / head.classes:.1%}"]
+        table.add_row(*row, *([hull.get(name, "")] if hull else []))
+    out.print(table)
+    if comparison is None:
+        out.print(f"not compared with Qhull: {_why_not(head)}")
+    else:
+        out.print(
+            f"unargmaxable against Qhull: precision {comparison['precision']:.1%}, "
+            f"recall {comparison['recall']:.1%}"
+        )
+        if comparison["contradicted"]:
+            ids = ", ".join(map(str, comparison["contradicted"][:20]))
+            out.print(f"Qhull contradicts the verdicts on classes {ids}")
+    total = result.seconds.get("total")
+    if total is not None:
+        out.print(f"audited in {total:.2f} s")
+
+
+def _why_not(head: Head) -> str:
+    dimensions = head.features + (head.bias is not None)
+    if dimensions > MOST_HULL_DIMENSIONS:
+        extra = " (a bias is one more)" if head.bias is not None else ""
+        return f"{dimensions} dimensions{extra}, it is asked up to {MOST_HULL_DIMENSIONS}"
+    if head.classes < dimensions + 1:
+        return f"{head.classes} points span no hull in {dimensions} dimensions"
+    if head.bias is not None and not isinstance(head.domain, Unbounded):
+        return "with a bias that needs --domain unbounded"
+    return f"domain {head.domain} does not surround 0"

@@ -1,0 +1,36 @@
+"""load: from a file to a Head. One module a format; the file's first bytes pick the reader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from uncork.domain import Domain
+from uncork.head import Head
+from uncork.load.contents import AmbiguousError
+from uncork.load.description import Description, describe
+from uncork.load.source import Found, Source, find, open_source
+
+__all__ = ["AmbiguousError", "Description", "Found", "describe", "find", "load", "open_source"]
+
+
+def load(
+    source: Source,
+    *,
+    weight: str | None = None,
+    bias: str | None = None,
+    transpose: bool = False,
+    labels: Source | Sequence[str] | None = None,
+    domain: Domain | str | None = None,
+) -> Head:
+    """Read the head of a model file: .npz, .npy, .safetensors or .onnx.
+
+    The head is found by the names real models use, or in an ONNX graph by walking back from its
+    outputs. Where that fails, name the tensors: `weight` (classes × features, or the other way
+    round with `transpose`) and `bias` (classes,). `labels` is a file with one label a line, a JSON
+    file, or the labels themselves; `domain` is a Domain or text such as "box:100", the default.
+    Values keep the type they are stored in, and large files are memory-mapped. Files are never
+    unpickled. Bad input raises `UncorkError`.
+    """
+    return find(
+        source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain
+    ).head

@@ -1,0 +1,126 @@
+"""What every transform shares: bringing `dim` to the end, the dtype to compute in, checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from uncork.nn._torch import torch
+
+Tensor = torch.Tensor
+Alpha = float | Tensor
+
+# Row blocks of this many elements stay in a core's cache between the passes made over them.
+BLOCK_ELEMENTS = 1 << 19
+
+_LOW_PRECISION = (torch.float16, torch.bfloat16)
+
+
+def check_alpha(alpha: Alpha, lowest: float, *, strict: bool, name: str = "alpha") -> Alpha:
+    """`alpha` as a float or a floating tensor, refused below `lowest` (tensors are not read:
+    looking at their values would make the host wait for the device)."""
+    if isinstance(alpha, Tensor):
+        if not alpha.is_floating_point():
+            raise ValueError(f"{name} must be a floating-point tensor, got dtype {alpha.dtype}")
+        return alpha
+    value = float(alpha)
+    if not (value > lowest if strict else value >= lowest) or value == float("inf"):
+        sign = ">" if strict else ">="
+        raise ValueError(f"{name} must be finite and {sign} {lowest:g}, got {value!r}")
+    return value
+
+
+def check_hint(k: int | None) -> None:
+    """`k` is the peer's hint for partial sorting. Nothing here needs it: the group filter finds
+    the support by itself. It is checked, and then it changes nothing."""
+    if k is not None and int(k) < 1:
+        raise ValueError(f"k must be a positive integer or None, got {k!r}")
+
+
+def check_floating(input: Tensor) -> None:
+    if not isinstance(input, Tensor):
+        raise TypeError(f"input must be a torch.Tensor, got {type(input).__name__}")
+    if not input.is_floating_point():
+        raise ValueError(f"input must be a floating-point tensor, got dtype {input.dtype}")
+
+
+def output_dtype(input: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    """dtype of the result: as torch's softmax, `dtype` if given, float32 under autocast for
+    16-bit input, and otherwise the input's own."""
+    if dtype is not None:
+        return dtype
+    if input.dtype in _LOW_PRECISION and torch.is_autocast_enabled(input.device.type):
+        return torch.float32
+    return input.dtype
+
+
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """float32 inside for 16-bit values, otherwise the dtype itself."""
+    return torch.float32 if dtype in _LOW_PRECISION else dtype
+
+
+def rows_last(input: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+    """`input` in the dtype to compute in, with `dim` moved to the end: (..., n)."""
+    wide = input.to(compute_dtype(dtype))
+    if wide.dim() == 0:  # as softmax: a scalar is one class
+        if dim not in (0, -1):
+            raise IndexError(f"dim must be 0 or -1 for a scalar, got {dim}")
+        return wide.unsqueeze(0)
+    return wide.movedim(dim, -1)
+
+
+def rows_back(rows: Tensor, like: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+    """The inverse of `rows_last`."""
+    if like.dim() == 0:
+        return rows.squeeze(0).to(dtype)
+    return rows.movedim(-1, dim).to(dtype)
+
+
+def per_row(value: Alpha, input: Tensor, dim: int, rows: Tensor, name: str) -> Alpha:
+    """A float unchanged; a tensor as (..., 1) beside `rows` (..., n), gradient kept.
+
+    A tensor must broadcast against `input` with size 1 along `dim`: one value for all, for each
+    row, or for each head.
+    """
+    if not isinstance(value, Tensor):
+        return value
+    value = value.to(rows.dtype)
+    if value.dim() == 0 or input.dim() == 0:
+        return value.reshape([1] * rows.dim())
+    if value.dim() > input.dim():
+        raise ValueError(
+            f"{name} has shape {tuple(value.shape)}, more dimensions than input "
+            f"{tuple(input.shape)}"
+        )
+    value = value.reshape([1] * (input.dim() - value.dim()) + list(value.shape))
+    fits = all(
+        size in (1, 1 if axis == dim % input.dim() else input.shape[axis])
+        for axis, size in enumerate(value.shape)
+    )
+    if not fits:
+        expected = list(input.shape)
+        expected[dim] = 1
+        raise ValueError(
+            f"{name} of shape {tuple(value.shape)} does not broadcast to {tuple(expected)}: "
+            f"one value per row along dim={dim}"
+        )
+    return value.movedim(dim, -1)
+
+
+def runs_eagerly_on_cpu(*tensors: Tensor) -> bool:
+    """True where looking at values costs nothing and is allowed: plain CPU tensors outside
+    torch.compile, vmap, grad transforms and tensor subclasses."""
+    if torch.compiler.is_compiling():
+        return False
+    return all(
+        type(tensor) in (Tensor, torch.nn.Parameter)
+        and tensor.device.type == "cpu"
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        for tensor in tensors
+    )
+
+
+def blocks(rows: int, width: int) -> Iterator[slice]:
+    """Slices of `rows` rows of `width` elements that each fit in cache."""
+    step = max(1, BLOCK_ELEMENTS // max(1, width))
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))

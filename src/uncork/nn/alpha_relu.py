@@ -1,0 +1,140 @@
+"""α-ReLU: p = [(α−1) z − τ]₊^{1/(α−1)} with τ fixed. No search, no sum, not normalised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from uncork.nn._rows import Alpha, blocks, runs_eagerly_on_cpu
+from uncork.nn._torch import torch
+from uncork.nn.deformed import on_support
+
+Tensor = torch.Tensor
+
+
+class AlphaReLU(torch.autograd.Function):
+    """z of any shape, alpha > 1 and tau floats or tensors that broadcast against z → p like z."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(z: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
+        if not isinstance(alpha, Tensor) and not isinstance(tau, Tensor) and runs_eagerly_on_cpu(z):
+            return _forward_blocks(z, alpha, tau)
+        return _power((z * (alpha - 1) - tau).relu(), alpha)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        z, alpha, tau = inputs
+        tensors = [value for value in (alpha, tau) if isinstance(value, Tensor)]
+        ctx.save_for_backward(z, *tensors)
+        ctx.save_for_forward(z, *tensors)
+        ctx.alpha = None if isinstance(alpha, Tensor) else alpha
+        ctx.tau = None if isinstance(tau, Tensor) else tau
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        z, alpha, tau = _saved(ctx)
+        dz = dalpha = dtau = None
+        if ctx.needs_input_grad[0]:
+            dz = _vjp(z, grad, alpha, tau)
+        if ctx.needs_input_grad[1]:
+            dalpha = (grad * _alpha_slope(z, alpha, tau)).sum_to_size(alpha.shape)
+        if ctx.needs_input_grad[2]:
+            dtau = (-grad * _slope(z, alpha, tau) / (alpha - 1)).sum_to_size(tau.shape)
+        return dz, dalpha, dtau
+
+    @staticmethod
+    def jvp(ctx: Any, dz: Tensor | None, dalpha: Any, dtau: Any) -> Tensor:
+        z, alpha, tau = _saved(ctx)
+        out = torch.zeros_like(z)
+        if dz is not None:
+            out = out + _slope(z, alpha, tau) * dz
+        if isinstance(dalpha, Tensor):
+            out = out + dalpha * _alpha_slope(z, alpha, tau)
+        if isinstance(dtau, Tensor):
+            out = out - dtau * _slope(z, alpha, tau) / (alpha - 1)
+        return out
+
+
+def _saved(ctx: Any) -> tuple[Tensor, Any, Any]:
+    z, *tensors = ctx.saved_tensors
+    alpha = tensors.pop(0) if ctx.alpha is None else ctx.alpha
+    tau = tensors.pop(0) if ctx.tau is None else ctx.tau
+    return z, alpha, tau
+
+
+def _power(w: Tensor, alpha: Alpha) -> Tensor:
+    """w^{1/(α−1)} for w ≥ 0."""
+    if not isinstance(alpha, Tensor):
+        if alpha == 2:
+            return w
+        if alpha == 1.5:
+            return w.square()
+    return w.pow(1 / (alpha - 1))
+
+
+def _base(z: Tensor, alpha: Alpha, tau: Alpha) -> tuple[Tensor, Tensor]:
+    """Where w = (α−1) z − τ is positive, and w there (1 elsewhere, so that powers are safe)."""
+    return on_support((z * (alpha - 1) - tau).relu())
+
+
+def _slope(z: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
+    """dp/dz = w^{(2−α)/(α−1)} on the support."""
+    support, w = _base(z, alpha, tau)
+    return torch.where(support, w.pow((2 - alpha) / (alpha - 1)), torch.zeros_like(w))
+
+
+def _alpha_slope(z: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
+    """∂p/∂α at fixed z and τ: (z p^{2−α} − p log p)/(α−1)."""
+    support, w = _base(z, alpha, tau)
+    p = w.pow(1 / (alpha - 1))
+    finite = torch.where(support, z, torch.zeros_like(z))  # no 0 · −inf from masked logits
+    along = (finite * (p / w) - p * w.log() / (alpha - 1)) / (alpha - 1)
+    return torch.where(support, along, torch.zeros_like(w))
+
+
+def _forward_blocks(z: Tensor, alpha: float, tau: float) -> Tensor:
+    """The same in place, block by block in cache: one trip through memory instead of four."""
+    out = torch.empty_like(z, memory_format=torch.contiguous_format)
+    source = _as_rows(z)
+    target = out.view(source.shape)
+    for rows in blocks(*source.shape):
+        block = _base_block(source[rows], alpha, tau, target[rows])
+        if alpha == 1.5:
+            block.square_()
+        elif alpha != 2:
+            block.pow_(1 / (alpha - 1))
+    return out
+
+
+def _base_block(z: Tensor, alpha: float, tau: float, out: Tensor) -> Tensor:
+    offset = torch.tensor(-tau, dtype=z.dtype)
+    return torch.add(offset, z, alpha=alpha - 1, out=out).relu_()
+
+
+def _vjp(z: Tensor, grad: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
+    """grad · dp/dz, in blocks where that is the derivative of nothing."""
+    constants = not isinstance(alpha, Tensor) and not isinstance(tau, Tensor)
+    if torch.is_grad_enabled() or not constants or not runs_eagerly_on_cpu(z, grad):
+        return _slope(z, alpha, tau) * grad
+    out = torch.empty_like(z, memory_format=torch.contiguous_format)
+    source = _as_rows(z)
+    pulled, target = grad.reshape(source.shape), out.view(source.shape)
+    for rows in blocks(*source.shape):
+        block = _base_block(source[rows], alpha, tau, target[rows])
+        if alpha == 2:
+            block.sign_()
+        elif alpha < 2 and alpha != 1.5:
+            block.pow_((2 - alpha) / (alpha - 1))
+        elif alpha > 2:
+            support, w = on_support(block)
+            block.copy_(torch.where(support, w.pow((2 - alpha) / (alpha - 1)), 0.0))
+        block.mul_(pulled[rows])
+    return out
+
+
+def _as_rows(z: Tensor) -> Tensor:
+    """(R, n), also for a scalar and for an empty tensor."""
+    if z.numel() == 0:
+        return z.reshape(0, 1)
+    return z.reshape(1, -1) if z.dim() == 0 else z.reshape(-1, z.shape[-1])

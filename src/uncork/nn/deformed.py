@@ -1,0 +1,116 @@
+"""The deformed exponential exp_α(x) = [1 + (α−1) x]₊^{1/(α−1)}, and its kin, accurate at α → 1.
+
+α-entmax is p = exp_α(z − S) with one number S per row; α = 1 gives exp, so softmax. With
+S = (τ + 1)/(α−1) it is the usual p = [(α−1) z − τ]₊^{1/(α−1)}, but nothing cancels near α = 1.
+"""
+
+from __future__ import annotations
+
+import math
+
+from uncork.nn._rows import Alpha
+from uncork.nn._torch import torch
+
+Tensor = torch.Tensor
+
+
+def exp_alpha(x: Tensor, alpha: Alpha, out: Tensor | None = None) -> Tensor:
+    """exp_α(x), elementwise; `alpha` a float ≥ 1 or a tensor that broadcasts.
+
+    `out` (may be `x` itself) receives the result where `alpha` is a float.
+    """
+    if isinstance(alpha, Tensor):
+        eps = alpha - 1
+        safe = torch.where(eps == 0, torch.ones_like(eps), eps)
+        power = torch.log1p((safe * x).clamp(min=-1)) / safe
+        return torch.where(eps == 0, x, power).exp()
+    if alpha == 1:
+        return torch.exp(x, out=out)
+    if alpha == 2:
+        return torch.add(x, 1, out=out).relu_()
+    if alpha == 1.5:
+        return torch.add(x, 2, out=out).relu_().mul_(0.5).square_()
+    eps = alpha - 1
+    return torch.mul(x, eps, out=out).clamp_(min=-1).log1p_().div_(eps).exp_()
+
+
+def on_support(p: Tensor) -> tuple[Tensor, Tensor]:
+    """(p > 0, p with its zeros replaced by 1), so that powers and logarithms of the second have
+    finite derivatives everywhere and the first selects what counts."""
+    support = p > 0
+    return support, torch.where(support, p, torch.ones_like(p))
+
+
+def slopes(p: Tensor, alpha: Alpha) -> Tensor:
+    """dp/dx of p = exp_α(x), which is p^{2−α} on the support and 0 off it."""
+    if not isinstance(alpha, Tensor) and alpha == 1:
+        return p
+    support, safe = on_support(p)
+    if not isinstance(alpha, Tensor):
+        if alpha == 2:
+            return support.to(p.dtype)
+        if alpha == 1.5:
+            return torch.where(support, safe.sqrt(), torch.zeros_like(p))
+    return torch.where(support, safe.pow(2 - alpha), torch.zeros_like(p))
+
+
+def alpha_slopes(p: Tensor, alpha: Alpha) -> Tensor:
+    """∂/∂α of exp_α(x) at fixed x, as a function of p = exp_α(x).
+
+    With L = log p and t = (α−1) L it is p L² (1 − e^{−t} − t)/t² (Correia et al. 2019, Prop. 1,
+    rearranged so that α = 1 is not a 0/0: there it is −p L²/2).
+    """
+    support, safe = on_support(p)
+    log = safe.log()
+    t = (alpha - 1) * log
+    return torch.where(support, safe * log.square() * _psi(t), torch.zeros_like(p))
+
+
+def tsallis_terms(p: Tensor, alpha: Alpha) -> tuple[Tensor, Tensor]:
+    """Σp (p^{α−1} − 1)/(α−1) and its derivative with respect to α, over the last dimension.
+
+    The Tsallis entropy is H_α = −(first)/α. Each keeps the last dimension: (..., 1).
+    """
+    support, safe = on_support(p)
+    log = safe.log()
+    t = (alpha - 1) * log
+    weight = torch.where(support, safe, torch.zeros_like(p)) * log
+    first = (weight * _chi(t)).sum(-1, keepdim=True)
+    second = (weight * log * _chi_slope(t)).sum(-1, keepdim=True)
+    return first, second
+
+
+def _series(t: Tensor, coefficients: list[float], exact: Tensor) -> Tensor:
+    """The power series where |t| is small, the closed form elsewhere."""
+    total = torch.full_like(t, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        total = total * t + coefficient
+    return torch.where(t.abs() < _SMALL, total, exact)
+
+
+_SMALL = 0.25  # 12 terms of each series are exact to float64 below this
+
+
+def _away(t: Tensor) -> Tensor:
+    """t with the small values replaced, so that the closed form never divides by zero."""
+    return torch.where(t.abs() < _SMALL, torch.ones_like(t), t)
+
+
+def _psi(t: Tensor) -> Tensor:
+    """(1 − e^{−t} − t)/t², −1/2 at 0."""
+    far = _away(t)
+    exact = -(torch.expm1(-far) + far) / far.square()
+    return _series(t, [(-1.0) ** (j + 1) / math.factorial(j + 2) for j in range(12)], exact)
+
+
+def _chi(t: Tensor) -> Tensor:
+    """(e^t − 1)/t, 1 at 0."""
+    far = _away(t)
+    return _series(t, [1 / math.factorial(j + 1) for j in range(12)], torch.expm1(far) / far)
+
+
+def _chi_slope(t: Tensor) -> Tensor:
+    """d/dt of (e^t − 1)/t, 1/2 at 0."""
+    far = _away(t)
+    exact = (far * far.exp() - torch.expm1(far)) / far.square()
+    return _series(t, [(j + 1) / math.factorial(j + 2) for j in range(12)], exact)

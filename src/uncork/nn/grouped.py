@@ -1,0 +1,204 @@
+"""α-entmax on CPU rows by groups: most of a wide row is never touched.
+
+One pass takes the maximum of every group of neighbouring logits. Solving the row made of those
+maxima alone gives an S that is too small by little (more entries can only raise it), and an entry
+below S − 1/(α−1) has probability zero: so every group whose maximum lies below is skipped. The
+groups that remain are gathered into a narrow matrix and solved there. Rows where most groups
+remain (flat rows, α near 1) are solved in full, block by block in cache, from the same start.
+"""
+
+from __future__ import annotations
+
+from uncork.nn._rows import Alpha, blocks
+from uncork.nn._torch import torch
+from uncork.nn.deformed import exp_alpha
+from uncork.nn.threshold import entmax_shift, shifted
+
+Tensor = torch.Tensor
+
+GROUP = 64  # floats: four cache lines, so a gathered group is read at full width
+NARROW = 512  # rows this short are solved directly
+_SAMPLE = 8  # a full row is first solved on one entry in this many
+_KEEP_AT_MOST = 4  # gather only where at most one group in this many remains
+
+
+def entmax_rows(z: Tensor, alpha: Alpha) -> Tensor:
+    """p = exp_α(z − S) for each row.  z (R, n), alpha a float or (R, 1)  →  p (R, n)."""
+    if z.shape[1] < NARROW:
+        return _solve_full(z, alpha, None, torch.empty_like(z))
+    heads, tail = _split(z)
+    tops = torch.cat([heads.amax(-1), tail], 1)  # (R, groups + tail)
+    v, top = shifted(tops)
+    start = _below(entmax_shift(v, alpha))
+    # Every entry that can be positive lies above this line (slack for rounding).
+    line = start - _reach(alpha)
+    kept = (v[:, : heads.shape[1]] > line).sum(1)
+    sparse = (kept * _KEEP_AT_MOST <= heads.shape[1]) & top.squeeze(1).isfinite()
+    if bool(sparse.all()):
+        return _solve_kept(z, alpha, start, tops, top, kept, z.new_zeros(z.shape))
+    if not bool(sparse.any()):
+        return _solve_full(z, alpha, start, torch.empty_like(z))
+    p = z.new_zeros(z.shape)
+    few, many = sparse.nonzero().squeeze(1), (~sparse).nonzero().squeeze(1)
+    p[few] = _solve_kept(
+        z[few],
+        _rows_of(alpha, few),
+        start[few],
+        tops[few],
+        top[few],
+        kept[few],
+        z.new_zeros(len(few), z.shape[1]),
+    )
+    dense = z[many]
+    p[many] = _solve_full(dense, _rows_of(alpha, many), start[many], torch.empty_like(dense))
+    return p
+
+
+def entmax_rows_vjp(p: Tensor, grad: Tensor, alpha: float) -> Tensor:
+    """Gradient of the rows: s∘(g − ⟨s, g⟩/Σs), s = p^{2−α}.  p, grad (R, n) → (R, n).
+
+    Reads and writes only groups that hold support where these are few.
+    """
+    if p.shape[1] < NARROW:
+        return _vjp_full(p, grad, alpha, torch.empty_like(p))
+    heads, _ = _split(p)
+    tops = heads.amax(-1)
+    kept = (tops > 0).sum(1)
+    sparse = kept * _KEEP_AT_MOST <= heads.shape[1]
+    if bool(sparse.all()):
+        return _vjp_kept(p, grad, alpha, tops, kept, p.new_zeros(p.shape))
+    if not bool(sparse.any()):
+        return _vjp_full(p, grad, alpha, torch.empty_like(p))
+    out = p.new_zeros(p.shape)
+    few, many = sparse.nonzero().squeeze(1), (~sparse).nonzero().squeeze(1)
+    out[few] = _vjp_kept(
+        p[few], grad[few], alpha, tops[few], kept[few], p.new_zeros(len(few), p.shape[1])
+    )
+    dense = p[many]
+    out[many] = _vjp_full(dense, grad[many], alpha, torch.empty_like(dense))
+    return out
+
+
+def _split(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Whole groups (R, groups, GROUP) and the few entries past the last one (R, < GROUP)."""
+    whole = rows.shape[1] // GROUP * GROUP
+    return rows[:, :whole].unflatten(1, (-1, GROUP)), rows[:, whole:]
+
+
+def _below(start: Tensor) -> Tensor:
+    return start * (1 - 16 * torch.finfo(start.dtype).eps)
+
+
+def _reach(alpha: Alpha) -> Alpha:
+    """1/(α−1), a little more than how far below S the support reaches."""
+    if isinstance(alpha, Tensor):
+        return (1 + 1e-5) / (alpha - 1)  # inf at α = 1: everything is support
+    return (1 + 1e-5) / (alpha - 1)
+
+
+def _rows_of(alpha: Alpha, index: Tensor | slice) -> Alpha:
+    if isinstance(alpha, Tensor) and alpha.shape[0] > 1:
+        return alpha[index]
+    return alpha
+
+
+def _gather(rows: Tensor, index: Tensor) -> Tensor:
+    """The groups `index` (r, G) of each row, then its tail: (r, G·GROUP + tail)."""
+    heads, tail = _split(rows)
+    lines = torch.arange(rows.shape[0]).unsqueeze(1)
+    return torch.cat([heads[lines, index].flatten(1), tail], 1)
+
+
+def _scatter(out: Tensor, index: Tensor, narrow: Tensor) -> None:
+    heads, tail = _split(out)
+    lines = torch.arange(out.shape[0]).unsqueeze(1)
+    width = index.shape[1] * GROUP
+    heads[lines, index] = narrow[:, :width].unflatten(1, (index.shape[1], GROUP))
+    tail.copy_(narrow[:, width:])
+
+
+def _solve_kept(
+    z: Tensor, alpha: Alpha, start: Tensor, tops: Tensor, top: Tensor, kept: Tensor, out: Tensor
+) -> Tensor:
+    groups = z.shape[1] // GROUP
+    if not len(z):
+        return out
+    for rows in blocks(len(z), int(kept.max()) * GROUP + GROUP):
+        keep = max(1, int(kept[rows].max()))
+        index = tops[rows, :groups].topk(keep, sorted=False).indices
+        v = _gather(z[rows], index).sub_(top[rows])
+        block_alpha = _rows_of(alpha, rows)
+        s = entmax_shift(v, block_alpha, start[rows])
+        _scatter(out[rows], index, finish(v.sub_(s), block_alpha, v))
+    return out
+
+
+def _solve_full(z: Tensor, alpha: Alpha, start: Tensor | None, out: Tensor) -> Tensor:
+    scratch = v = z.new_empty(0)
+    for rows in blocks(*z.shape):
+        block = z[rows]
+        if v.shape != block.shape:  # the last block may be shorter
+            v, scratch = torch.empty_like(block), torch.empty_like(block)
+        top = block.amax(-1, keepdim=True)
+        torch.sub(block, torch.where(top == -torch.inf, 0.0, top), out=v)
+        block_alpha = _rows_of(alpha, rows)
+        floor = guess = None
+        if start is not None:
+            # One entry in eight, counted eight times, lands so close to the solution that two or
+            # three passes over the whole row finish it.
+            floor = start[rows]
+            sample = v[:, ::_SAMPLE].contiguous()
+            guess = entmax_shift(sample, block_alpha, torch.zeros_like(floor), None, _SAMPLE)
+        s = entmax_shift(v, block_alpha, floor, guess, scratch=scratch)
+        finish(torch.sub(v, s, out=scratch), block_alpha, out[rows])
+    return out
+
+
+def finish(x: Tensor, alpha: Alpha, out: Tensor | None = None) -> Tensor:
+    """exp_α(x), divided by its sum where α may exceed 2: there exp_α has vertical tangents, and the
+    last bit of S moves the sum by far more than a rounding error."""
+    p = exp_alpha(x, alpha, out)
+    if isinstance(alpha, Tensor) or alpha > 2:
+        total = p.sum(-1, keepdim=True)
+        p = torch.div(p, torch.where(total == 0, torch.ones_like(total), total), out=out)
+    return p
+
+
+def _vjp_kept(
+    p: Tensor, grad: Tensor, alpha: float, tops: Tensor, kept: Tensor, out: Tensor
+) -> Tensor:
+    if not len(p):
+        return out
+    for rows in blocks(len(p), int(kept.max()) * GROUP + GROUP):
+        keep = max(1, int(kept[rows].max()))
+        index = tops[rows].topk(keep, sorted=False).indices
+        narrow = _gather(p[rows], index)
+        pulled = _gather(grad[rows], index)
+        _scatter(out[rows], index, _vjp(narrow, pulled, alpha, torch.empty_like(narrow), pulled))
+    return out
+
+
+def _vjp_full(p: Tensor, grad: Tensor, alpha: float, out: Tensor) -> Tensor:
+    scratch = p.new_empty(0)
+    for rows in blocks(*p.shape):
+        if scratch.shape != p[rows].shape:
+            scratch = torch.empty_like(p[rows])
+        _vjp(p[rows], grad[rows], alpha, out[rows], scratch)
+    return out
+
+
+def _vjp(p: Tensor, grad: Tensor, alpha: float, out: Tensor, scratch: Tensor) -> Tensor:
+    if alpha == 2:
+        slope = torch.sign(p, out=out)
+    elif alpha == 1.5:
+        # √p as p/√p: the vector library's square root is ten times slower where it meets zeros.
+        slope = torch.clamp(p, min=torch.finfo(p.dtype).tiny, out=out).rsqrt_().mul_(p)
+    elif alpha < 2:
+        slope = torch.pow(p, 2 - alpha, out=out)  # 0 at 0
+    else:
+        slope = out.copy_(torch.where(p > 0, p.pow(2 - alpha), 0.0))
+    total = slope.sum(-1, keepdim=True)
+    pushed = torch.mul(slope, grad, out=scratch)
+    # A masked row has no support: 0/0 there must stay 0.
+    mean = pushed.sum(-1, keepdim=True) / torch.where(total == 0, torch.ones_like(total), total)
+    return torch.addcmul(pushed, slope, mean, value=-1, out=out)

@@ -1,0 +1,191 @@
+"""The one number per row that α-entmax needs: S with Σ exp_α(z − S) = 1.
+
+Newton's method on the q-norm of the row, q = 1/(α−1). With w = [1 + (α−1)(v − s)]₊ the sum
+A = Σ w^q is what must become 1, and A^{1/q} is a norm of a convex function of s: convex and nearly
+straight. Newton from below is then monotone, exact in one step for α = 1 (it is logsumexp) and
+for one class, and is Michelot's finite algorithm for α = 2. For α > 2 the sum has vertical
+tangents and a bracket with bisection keeps the iteration safe.
+"""
+
+from __future__ import annotations
+
+import math
+
+from uncork.nn._rows import Alpha
+from uncork.nn._torch import torch
+from uncork.nn.deformed import exp_alpha
+
+Tensor = torch.Tensor
+
+# Enough for the bracket alone to close in the worst case: a halving every other step.
+_MOST_STEPS = {torch.float32: 56, torch.float64: 116}
+
+
+def shifted(z: Tensor) -> tuple[Tensor, Tensor]:
+    """(z − max, max) along the last dimension. A row that is all −inf keeps its −inf: its
+    maximum is taken as 0, so no −inf − (−inf) arises."""
+    top = z.amax(-1, keepdim=True)
+    top = torch.where(top == -math.inf, torch.zeros_like(top), top)
+    return z - top, top
+
+
+def entmax_shift(
+    v: Tensor,
+    alpha: Alpha,
+    floor: Tensor | None = None,
+    guess: Tensor | None = None,
+    copies: float = 1.0,
+    scratch: Tensor | None = None,
+) -> Tensor:
+    """s ≥ 0 per row with Σ exp_α(v − s) = 1.  v (..., n), largest entry 0  →  s (..., 1).
+
+    Each row stops by its own error. On CPU the loop ends when all rows have; on other devices it
+    runs to the proven bound with finished rows frozen, since asking would make the host wait.
+
+    `floor` is a known lower bound; `guess` may lie on either side of the solution; `copies` counts
+    every entry that many times, which is how a sample of a row stands for the whole of it;
+    `scratch` is a buffer shaped like v.
+    """
+    if floor is None:
+        floor = _lower_bound(v, alpha)
+    may_look = v.device.type == "cpu"
+    if scratch is None and may_look:
+        scratch = torch.empty_like(v)
+    return _newton(v, alpha, floor, guess, copies, scratch, may_look)
+
+
+def _lower_bound(v: Tensor, alpha: Alpha) -> Tensor:
+    """Jensen's bound: for α ≤ 2 exp_α is convex, so Σ exp_α(v − s) ≥ n exp_α(mean(v) − s), which
+    is 1 at s = mean(v) + (1 − n^{1−α})/(α−1). And s ≥ 0, since the largest entry alone gives 1."""
+    bound = v.mean(-1, keepdim=True) + _upper_bound(v, alpha)
+    bound = torch.where(bound > 0, bound, torch.zeros_like(bound))
+    if isinstance(alpha, Tensor):
+        return torch.where(alpha <= 2, bound, torch.zeros_like(bound))
+    return bound if alpha <= 2 else torch.zeros_like(bound)
+
+
+def _upper_bound(v: Tensor, alpha: Alpha) -> Tensor:
+    """(1 − n^{1−α})/(α−1), log n at α = 1: n entries all equal to the largest."""
+    log_n = math.log(max(v.shape[-1], 1))
+    if isinstance(alpha, Tensor):
+        eps = alpha - 1
+        safe = torch.where(eps == 0, torch.ones_like(eps), eps)
+        bound = torch.where(
+            eps == 0, torch.full_like(eps, log_n), -torch.expm1(-safe * log_n) / safe
+        )
+        return bound.expand(v.shape[:-1] + (1,))
+    value = log_n if alpha == 1 else -math.expm1(-(alpha - 1) * log_n) / (alpha - 1)
+    return v.new_full(v.shape[:-1] + (1,), value)
+
+
+def _newton(
+    v: Tensor,
+    alpha: Alpha,
+    floor: Tensor,
+    guess: Tensor | None,
+    copies: float,
+    scratch: Tensor | None,
+    may_look: bool,
+) -> Tensor:
+    tiny = torch.finfo(v.dtype).eps
+    bracketed = isinstance(alpha, Tensor) or alpha > 2
+    s, low = floor if guess is None else guess, floor
+    high = (_upper_bound(v, alpha) + math.log(copies)) * (1 + 4 * tiny)
+    done = torch.zeros_like(floor, dtype=torch.bool)
+    before = torch.full_like(floor, math.inf)
+    for step in range(_MOST_STEPS[v.dtype]):
+        total, slope = _sums(v, s, alpha, scratch)
+        if copies != 1:
+            total, slope = total * copies, slope * copies
+        excess = total - 1
+        proposal = s + _step(total, slope, alpha)
+        if bracketed:
+            low = torch.where(excess >= 0, s, low)
+            high = torch.where(excess <= 0, s, high)
+            outside = ~((proposal > low) & (proposal < high))
+            slow = excess.abs() > 0.5 * before
+            proposal = torch.where(outside | slow, 0.5 * (low + high), proposal)
+            before = excess.abs()
+            done = done | (excess.abs() <= 4 * tiny) | (high - low <= tiny * high)
+        elif step == 0 and guess is not None:
+            # From above, a convex function's tangent leads below its root; not below the floor.
+            proposal = torch.where(proposal > floor, proposal, floor)
+            done = excess.abs() <= 4 * tiny
+        else:
+            # From below the sum falls towards 1 and s only rises: a step that does neither is
+            # rounding, and the row is finished. (NaN compares false and finishes too.)
+            done = done | ~((excess > 4 * tiny) & (proposal > s))
+        s = torch.where(done, s, proposal)
+        if may_look and bool(done.all()):
+            break
+    return s
+
+
+def _sums(v: Tensor, s: Tensor, alpha: Alpha, scratch: Tensor | None) -> tuple[Tensor, Tensor]:
+    """A = Σ w^q and B = Σ w^{q−1} = −dA/ds, each (..., 1)."""
+    if not isinstance(alpha, Tensor):
+        if alpha == 2:
+            w = torch.sub(v, s - 1, out=scratch).relu_()
+            total = w.sum(-1, keepdim=True)
+            return total, w.sign_().sum(-1, keepdim=True)
+        if alpha == 1.5:  # w here is twice the w of the formula
+            w = torch.sub(v, s - 2, out=scratch).relu_()
+            slope = w.sum(-1, keepdim=True) * 0.5
+            return torch.linalg.vector_norm(w, dim=-1, keepdim=True).square() * 0.25, slope
+    p = exp_alpha(v - s, alpha)
+    w = torch.addcmul(torch.ones_like(s), v - s, _less_one(alpha, s)).relu_()
+    slope = torch.where(w > 0, p / w, torch.zeros_like(p))
+    return p.sum(-1, keepdim=True), slope.sum(-1, keepdim=True)
+
+
+def _less_one(alpha: Alpha, like: Tensor) -> Tensor:
+    return alpha - 1 if isinstance(alpha, Tensor) else torch.full_like(like, alpha - 1)
+
+
+def _step(total: Tensor, slope: Tensor, alpha: Alpha) -> Tensor:
+    """Newton's step for A^{α−1} = 1: (A/B)(1 − A^{1−α})/(α−1), log A · A/B at α = 1."""
+    if isinstance(alpha, Tensor):
+        eps = alpha - 1
+        safe = torch.where(eps == 0, torch.ones_like(eps), eps)
+        log = total.log()
+        gain = torch.where(eps == 0, log, -torch.expm1(-safe * log) / safe)
+        return gain * (total / slope)
+    if alpha == 2:
+        return (total - 1) / slope
+    if alpha == 1.5:
+        return 2 * (total - total.sqrt()) / slope
+    return -torch.expm1(-(alpha - 1) * total.log()) / (alpha - 1) * (total / slope)
+
+
+@torch.library.custom_op("uncork::entmax_shift", mutates_args=())
+def _entmax_shift_op(v: Tensor, alpha: Tensor | None, constant: float) -> Tensor:
+    """`entmax_shift` as one opaque operator: torch.compile and vmap see a call, not a loop."""
+    return entmax_shift(v, constant if alpha is None else alpha).clone()
+
+
+@_entmax_shift_op.register_fake
+def _(v: Tensor, alpha: Tensor | None, constant: float) -> Tensor:
+    return v.new_empty(tuple(v.shape[:-1]) + (1,))
+
+
+def _vmap_rule(info, in_dims, v, alpha, constant):  # type: ignore[no-untyped-def]
+    v_dim, alpha_dim, _ = in_dims
+    if v_dim is None:
+        v = v.expand((info.batch_size,) + tuple(v.shape))
+    else:
+        v = v.movedim(v_dim, 0)
+    if alpha is not None:
+        alpha = alpha.unsqueeze(0) if alpha_dim is None else alpha.movedim(alpha_dim, 0)
+    return torch.ops.uncork.entmax_shift(v, alpha, constant), 0
+
+
+_entmax_shift_op.register_vmap(_vmap_rule)
+
+
+def entmax_shift_anywhere(v: Tensor, alpha: Alpha) -> Tensor:
+    """`entmax_shift` for traced, batched or device tensors. v (..., n) → s (..., 1)."""
+    if isinstance(alpha, Tensor):
+        shift: Tensor = torch.ops.uncork.entmax_shift(v, alpha, 0.0)
+    else:
+        shift = torch.ops.uncork.entmax_shift(v, None, alpha)
+    return shift

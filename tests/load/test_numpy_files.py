@@ -1,0 +1,249 @@
+"""NumPy files: what is found by name, what is refused."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from uncork import Unbounded, UncorkError
+from uncork.load import describe, find, load
+
+W = np.arange(12, dtype=np.float32).reshape(4, 3)  # 4 classes, 3 features
+B = np.array([1, 2, 3, 4], dtype=np.float32)
+
+
+def header(text: str) -> bytes:
+    """The bytes of an .npy file with any header at all."""
+    body = text.encode().ljust(118) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(body)) + body
+
+
+def zipped(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("weight", "bias"),
+    [
+        ("weight", "bias"), ("W", "b"), ("lm_head.weight", "lm_head.bias"),
+        ("classifier.weight", "classifier.bias"), ("model.lm_head.weight", "model.lm_head.bias"),
+        ("coef_", "intercept_"), ("anything", None),
+        ("cls.predictions.decoder.weight", "cls.predictions.bias"),
+        ("lm_head.decoder.weight", "lm_head.bias"),
+        ("Wemb", "decoder_ff_logit_out_b"), ("Wemb_dec", "ff_logit_b"),
+        ("decoder_ff_logit_out_Wt", "decoder_ff_logit_out_b"),
+        ("model.shared.weight", "final_logits_bias"),
+    ],
+)  # fmt: skip
+def test_common_names_are_found(tmp_path: Path, weight: str, bias: str | None) -> None:
+    arrays = {weight: W} | ({bias: B.reshape(1, 4)} if bias else {})
+    np.savez(tmp_path / "m.npz", **arrays)
+    found = find(tmp_path / "m.npz")
+    np.testing.assert_array_equal(found.head.weight, W)
+    assert found.bias_name == bias
+    if bias:
+        np.testing.assert_array_equal(found.head.bias, B)
+
+
+@pytest.mark.parametrize("weight", ["ff_logit_W", "decoder_ff_logit_out_W", "kernel"])
+def test_weights_known_to_hold_classes_as_columns_are_turned(tmp_path: Path, weight: str) -> None:
+    bias = "bias" if weight == "kernel" else weight.removesuffix("W") + "b"
+    np.savez(tmp_path / "m.npz", **{weight: W.T, bias: B})
+    for head in (load(tmp_path / "m.npz"), load(tmp_path / "m.npz", weight=weight)):
+        np.testing.assert_array_equal(head.weight, W)
+        np.testing.assert_array_equal(head.bias, B)
+
+
+def test_an_output_layer_is_preferred_to_the_tied_embedding(tmp_path: Path) -> None:
+    arrays = {"lm_head.weight": W, "model.embed_tokens.weight": W + 1, "x.weight": W + 2}
+    np.savez(tmp_path / "m.npz", **arrays)
+    assert find(tmp_path / "m.npz").weight_name == "lm_head.weight"
+    del arrays["lm_head.weight"]
+    np.savez(tmp_path / "m.npz", **arrays)
+    found = find(tmp_path / "m.npz")
+    assert found.weight_name == "model.embed_tokens.weight"
+    assert "only if the model ties them" in found.notes[0]
+
+
+def test_several_matrices_are_listed_and_none_is_guessed(tmp_path: Path) -> None:
+    np.savez(tmp_path / "m.npz", first=W, second=W.T, third=B)
+    with pytest.raises(
+        UncorkError, match=r"2 arrays.*first \(4 × 3\), second \(3 × 4\).*name one with --weight"
+    ):
+        load(tmp_path / "m.npz")
+    shown = describe(tmp_path / "m.npz")
+    assert shown.head is None
+    assert "--weight" in shown.problem
+    assert [t.name for t in shown.tensors] == ["first", "second", "third"]
+
+
+def test_tensors_named_by_hand(tmp_path: Path) -> None:
+    path = tmp_path / "m.npz"
+    np.savez(path, first=W, second=W.T, third=B)
+    head = load(path, weight="second", bias="third", transpose=True, domain="unbounded")
+    np.testing.assert_array_equal(head.weight, W)
+    np.testing.assert_array_equal(head.bias, B)
+    assert head.domain == Unbounded()
+    with pytest.raises(UncorkError, match=r"no tensor 'secnd'.*did you mean second\?"):
+        load(path, weight="secnd")
+    with pytest.raises(UncorkError, match=r"bias third \(4\) does not fit.*3 classes.*--transpose"):
+        load(path, weight="second", bias="third")
+    with pytest.raises(UncorkError, match=r"third \(4\) has 1 dimensions; a weight needs two"):
+        load(path, weight="third")
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u1", "i4", ">f4"])
+def test_values_keep_their_type(tmp_path: Path, dtype: str) -> None:
+    np.save(tmp_path / "m.npy", W.astype(dtype))
+    head = load(tmp_path / "m.npy")
+    assert head.weight.dtype == np.dtype(dtype).newbyteorder("<")
+    np.testing.assert_array_equal(head.weight, W)
+
+
+def test_fortran_order_is_kept_right(tmp_path: Path) -> None:
+    np.save(tmp_path / "m.npy", np.asfortranarray(W))
+    np.savez_compressed(tmp_path / "m.npz", weight=np.asfortranarray(W))
+    np.testing.assert_array_equal(load(tmp_path / "m.npy").weight, W)
+    np.testing.assert_array_equal(load(tmp_path / "m.npz").weight, W)
+
+
+def test_an_npy_file_is_mapped_not_read(tmp_path: Path) -> None:
+    np.save(tmp_path / "m.npy", W)
+    weight = load(tmp_path / "m.npy").weight
+    assert isinstance(weight.base, np.memmap) or isinstance(weight, np.memmap)
+
+
+def test_content_counts_more_than_the_name(tmp_path: Path) -> None:
+    np.save(tmp_path / "m.npy", W)
+    (tmp_path / "m.onnx").write_bytes((tmp_path / "m.npy").read_bytes())
+    assert load(tmp_path / "m.onnx").classes == 4
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (exec, ("raise SystemExit('the pickle ran')",))
+
+
+@pytest.mark.parametrize("name", ["m.npz", "m.npy", "m.pkl", "m.pt", "m.bin", "m.dat"])
+def test_pickles_are_refused_and_never_run(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name == "m.npz":
+        np.savez(path, weight=np.array([Bomb()], dtype=object))
+    elif name == "m.npy":
+        np.save(path, np.array([Bomb()], dtype=object))
+    else:
+        path.write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(UncorkError, match=r"pickle.*runs its code"):
+        load(path)
+
+
+def test_a_torch_checkpoint_is_refused(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "m.pt", {"archive/data.pkl": pickle.dumps(Bomb())})
+    with pytest.raises(UncorkError, match="PyTorch checkpoint"):
+        load(path)
+
+
+def test_a_header_that_announces_terabytes_allocates_nothing(tmp_path: Path) -> None:
+    data = header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000, 100000), }")
+    (tmp_path / "m.npy").write_bytes(data)
+    zipped(tmp_path / "m.npz", {"weight.npy": data})
+    with pytest.raises(UncorkError, match="truncated"):
+        load(tmp_path / "m.npy")
+    with pytest.raises(UncorkError, match="its header promises 1000000000 × 100000"):
+        load(tmp_path / "m.npz")
+
+
+def test_a_zip_bomb_is_refused(tmp_path: Path) -> None:
+    shape = (1 << 14, 1 << 12)  # 512 MiB of zeros
+    data = header(f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}")
+    with (
+        zipfile.ZipFile(tmp_path / "m.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("weight.npy", "w", force_zip64=True) as file,
+    ):
+        file.write(data)
+        for _ in range(512):
+            file.write(bytes(1 << 20))
+    with pytest.raises(UncorkError, match=r"-fold to .* bytes when unpacked"):
+        load(tmp_path / "m.npz")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (-4, 3), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': 'four', }",
+        "{'descr': 'nonsense', 'fortran_order': False, 'shape': (4, 3), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (" + "9" * 40 + ", 3), }",
+        "{'descr': '<c8', 'fortran_order': False, 'shape': (4, 3), }",
+        "{'descr': '<M8[s]', 'fortran_order': False, 'shape': (4, 3), }",
+        "{'descr': '|S4', 'fortran_order': False, 'shape': (4, 3), }",
+        "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (4, 3), }",
+        "((((((((((((((((((",
+        "",
+    ],
+)
+def test_odd_headers_end_in_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "m.npy").write_bytes(header(text) + bytes(96))
+    with pytest.raises(UncorkError) as raised:
+        load(tmp_path / "m.npy")
+    assert "\n" not in str(raised.value)
+    assert "m.npy" in str(raised.value)
+
+
+def test_a_header_of_gigabytes_is_not_read(tmp_path: Path) -> None:
+    data = b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**32 - 1) + bytes(1 << 20)
+    zipped(tmp_path / "m.npz", {"weight.npy": data}, zipfile.ZIP_DEFLATED)
+    (tmp_path / "m.npy").write_bytes(data)
+    for name in ("m.npz", "m.npy"):
+        with pytest.raises(UncorkError, match="header of 4294967295 bytes"):
+            load(tmp_path / name)
+
+
+def test_truncation_anywhere_ends_in_one_line(tmp_path: Path) -> None:
+    for save, name in ((np.save, "m.npy"), (np.savez_compressed, "m.npz")):
+        buffer = io.BytesIO()
+        save(buffer, W)  # type: ignore[operator]
+        data = buffer.getvalue()
+        for cut in range(len(data)):
+            (tmp_path / name).write_bytes(data[:cut])
+            with pytest.raises(UncorkError, match=name):
+                load(tmp_path / name)
+
+
+def test_a_damaged_member_is_noticed(tmp_path: Path) -> None:
+    np.savez(tmp_path / "m.npz", weight=W)
+    data = bytearray((tmp_path / "m.npz").read_bytes())
+    at = data.index(np.float32(7).tobytes())
+    data[at] ^= 1
+    (tmp_path / "m.npz").write_bytes(data)
+    with pytest.raises(UncorkError, match="CRC"):
+        load(tmp_path / "m.npz")
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((0, 3)), "at least two classes"),
+        (np.zeros((1, 3)), "at least two classes"),
+        (np.zeros((4, 0)), "no features"),
+        (np.float64(3), "no two-dimensional array"),
+        (np.zeros(4), "no two-dimensional array"),
+        (np.zeros((2, 2, 2)), "no two-dimensional array"),
+        (np.array([[0.0, 1.0], [np.nan, 1.0]]), r"weight\[1, 0\] is nan"),
+        (np.array([[0.0, np.inf], [0.0, 1.0]]), r"weight\[0, 1\] is inf"),
+        (np.zeros((2, 2), np.longdouble), "float64 cannot hold exactly"),
+    ],
+)
+def test_arrays_that_are_no_head_are_named(tmp_path: Path, array: np.ndarray, message: str) -> None:
+    np.save(tmp_path / "m.npy", array)
+    with pytest.raises(UncorkError, match=rf"m\.npy.*{message}"):
+        load(tmp_path / "m.npy")
