@@ -53,8 +53,10 @@ def main() -> None:
         f"{options.rows} x {options.classes} float32, forward + backward, "
         f"{options.threads} threads, torch {torch.__version__}, best of {options.repeat}"
     )
-    print(f"{'std':>5}  {'transform':<11} {'seconds':>8} {'softmax':>8} {'peer':>8}"
-          f"  {'of softmax':>10} {'peer / ours':>11}")
+    print(
+        f"{'std':>5}  {'transform':<11} {'seconds':>8} {'softmax':>8} {'peer':>8}"
+        f"  {'of softmax':>10} {'peer / ours':>11}"
+    )
     for std in options.std:
         torch.manual_seed(0)
         z = (torch.randn(options.rows, options.classes) * std).requires_grad_()

@@ -168,6 +168,7 @@ def test_the_audit_of_a_random_head_is_qhulls(extra: tuple[str, ...]) -> None:
         (("-C", 30, "-d", 12), "it is asked up to 9"),
         (("-C", 30, "-d", 3, "--bias"), "needs --domain unbounded"),
         (("-C", 4, "-d", 6), "span no hull"),
+        (("-C", 30, "-d", 3, "--no-qhull"), "not asked to"),
         (("-C", 30, "-d", 3, "--domain", "box:0,1"), "does not surround 0"),
     ],
 )

@@ -33,29 +33,32 @@ class Backend(Device):
     block_bytes = 16 << 20  # scores made at a time by one thread: within reach of the caches
     solve_bytes = 16 << 20  # working sets held at a time by one thread
 
-    def __init__(self, jobs: int | None = None) -> None:
+    def __init__(self, jobs: int | None = None, dtype: Any = np.float32) -> None:
         self.jobs = jobs or _cores()
-        self.dtype: Any = np.float32
+        self.dtype: Any = dtype
 
     def asarray(self, array: np.ndarray) -> Any:
         """A copy on the device in the search precision."""
-        return np.ascontiguousarray(array, dtype=np.float32)
+        with np.errstate(over="ignore"):
+            return np.ascontiguousarray(array, dtype=self.dtype)
 
     def index(self, array: np.ndarray) -> Any:
         """Whole numbers to index with."""
         return array
 
     def empty(self, shape: tuple[int, ...]) -> Any:
-        return np.empty(shape, dtype=np.float32)
+        return np.empty(shape, dtype=self.dtype)
 
     def zeros(self, shape: tuple[int, ...]) -> Any:
-        return np.zeros(shape, dtype=np.float32)
+        return np.zeros(shape, dtype=self.dtype)
 
     def largest(self, values: Any, count: int) -> Any:
         """Columns of the `count` largest values of each row, in no order: (n, count)."""
         count = min(count, values.shape[1])
         if count == values.shape[1]:
             return np.broadcast_to(np.arange(count), (values.shape[0], count)).copy()
+        if count == 0:
+            return np.empty((values.shape[0], 0), dtype=np.int64)
         return np.argpartition(values, -count, axis=1)[:, -count:]
 
     def solve(self, matrices: Any, vectors: Any) -> Any:
@@ -75,11 +78,11 @@ class Backend(Device):
         """`map` over the backend's threads, results in order as they come."""
         if self.jobs == 1:
             with threadpool_limits(1):
-                yield map
+                yield lambda work, items: map(_quiet(work), items)
             return
         with threadpool_limits(1), ThreadPoolExecutor(self.jobs) as pool:
             try:
-                yield pool.map
+                yield lambda work, items: pool.map(_quiet(work), items)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -148,6 +151,16 @@ class CudaBackend(Backend):
                 tensor = self.torch.from_numpy(np.asarray(stored, dtype=np.float64))
             self._held = (head, tensor.cuda())
         return self._held[1]
+
+
+def _quiet(work: Callable[[_Item], _Result]) -> Callable[[_Item], _Result]:
+    """Work whose overflows are no news: what overflowed is refused by the certifier's bounds."""
+
+    def quietly(item: _Item) -> _Result:
+        with np.errstate(all="ignore"):  # a thread does not inherit its caller's
+            return work(item)
+
+    return quietly
 
 
 def choose_backend(device: str = "auto", jobs: int | None = None) -> Backend:

@@ -26,7 +26,6 @@ from uncork.audit.mixtures import mixtures_from_duals
 from uncork.audit.space import Space
 from uncork.audit.verdict import Mixture
 
-_BLURRED = 0.1  # squared distance, in units of the rows' own spread, that float32 blurs
 _STEPS = 80  # Newton steps before a class is given up
 
 
@@ -41,24 +40,35 @@ class Proposal:
 
 
 def working_set_size(space: Space, factor: float = 1.0) -> int:
-    """Rows in a working set: four times the width, two for wide heads where rows are dear."""
-    size = (4 if space.width <= 512 else 2) * space.width
-    return min(int(factor * size), space.head.classes - 1)
+    """Rows in a working set: three times the width, two for wide heads where rows are dear."""
+    size = (3 if space.width <= 512 else 2) * space.width
+    return min(int(factor * size), space.head.classes - len(space.repeats) - 1)
 
 
-def batches(space: Space, classes: np.ndarray, factor: float = 1.0) -> list[np.ndarray]:
-    """Classes cut into batches whose working sets fit the backend's block."""
+def batches(
+    space: Space, classes: np.ndarray, hints: Any, factor: float = 1.0
+) -> list[tuple[np.ndarray, Any]]:
+    """Classes and their hints cut into batches whose working sets fit the backend's block."""
     row = (working_set_size(space, factor) + 2) * space.width * 8
-    scores = space.head.classes * space.points.itemsize
+    scores = 2 * space.head.classes * space.points.itemsize
     size = int(max(1, min(len(classes), space.backend.solve_bytes // (row + scores))))
-    return [classes[start : start + size] for start in range(0, len(classes), size)]
+    starts = range(0, len(classes), size)
+    return [(classes[start : start + size], hints[start : start + size]) for start in starts]
 
 
 def decide_batch(
-    space: Space, classes: np.ndarray, factor: float = 1.0, stop: Callable[[], bool] = bool
+    space: Space,
+    classes: np.ndarray,
+    hints: Any,
+    factor: float = 1.0,
+    stop: Callable[[], bool] = bool,
 ) -> Proposal:
-    """Decide a batch of classes; `stop` is asked between steps and ends the work early."""
-    batch = _Batch(space, classes, factor)
+    """Decide a batch of classes; `stop` is asked between steps and ends the work early.
+
+    `hints` (n, width) are directions at which the classes nearly won, where screening left off: who
+    beats them there belongs in the working set.
+    """
+    batch = _Batch(space, classes, hints, factor)
     for _ in range(_STEPS):
         if not len(batch.classes) or stop():
             break
@@ -72,7 +82,7 @@ def decide_batch(
 
 
 class _Batch:
-    def __init__(self, space: Space, classes: np.ndarray, factor: float) -> None:
+    def __init__(self, space: Space, classes: np.ndarray, hints: Any, factor: float) -> None:
         self.space, self.backend, self.xp = space, space.backend, space.backend.xp
         self.classes = classes
         self.size = working_set_size(space, factor)
@@ -80,22 +90,19 @@ class _Batch:
         self.won: list[int] = []
         self.inputs: list[np.ndarray] = []
         self.lost: list[tuple[int, Mixture]] = []
-        self._begin()
+        self._begin(hints)
 
-    def _begin(self) -> None:
-        """Half of each working set blocks t in its own direction, half lies nearest to it."""
+    def _begin(self, hints: Any) -> None:
+        """Half of each working set blocks t where screening left off, half in t's own direction."""
         space, xp, index = self.space, self.xp, self.backend.index
         own = space.points[index(self.classes)]  # (B, m)
+        here = index(np.arange(len(self.classes)))
+        blockers = self._beating(hints @ space.points.T, (self.size + 1) // 2)
         scores = own @ space.points.T  # (B, C)
-        lengths = xp.sum(space.points**2, axis=1)
-        at = index(np.arange(len(self.classes))), index(self.classes)
-        scores[at] = -np.inf
-        blockers = self.backend.largest(scores, (self.size + 1) // 2)
-        nearness = scores - lengths[None, :] / 2
-        nearness[index(np.arange(len(self.classes)))[:, None], blockers] = -np.inf
-        nearest = self.backend.largest(nearness, self.size - blockers.shape[1])
-        del scores, nearness
-        self.ids = self.backend.get(xp.concat([blockers, nearest], axis=1))  # (B, n), −1: a side
+        scores[here[:, None], blockers] = -np.inf
+        further = self._beating(scores, self.size - blockers.shape[1])
+        del scores
+        self.ids = self.backend.get(xp.concat([blockers, further], axis=1))  # (B, n), −1: a side
         rows = self._rows(np.repeat(np.arange(len(self.classes)), self.size), self.ids.reshape(-1))
         extra = [_unit(xp, -xp.astype(own, xp.float64))[:, None, :]]  # the mean is the origin
         if space.lifted:
@@ -107,19 +114,18 @@ class _Batch:
         )
         self.y = xp.zeros_like(extra[0][:, 0, :])
 
+    def _beating(self, scores: Any, count: int) -> Any:
+        """The classes of highest score, other than each row's own and repeats: (B, count)."""
+        index = self.backend.index
+        scores[index(np.arange(len(self.classes))), index(self.classes)] = -np.inf
+        if len(self.space.repeats):
+            scores[:, index(self.space.repeats)] = -np.inf
+        return self.backend.largest(scores, count)
+
     def _rows(self, who: np.ndarray, classes: np.ndarray) -> Any:
         """Unit rows u_i − u_t for (position in the batch, class i) pairs: (n, m)."""
-        points, index, xp = self.space.points, self.backend.index, self.xp
-        away = points[index(classes)] - points[index(self.classes[who])]
-        rows = xp.astype(away, xp.float64)
-        # Search precision blurs the difference of two nearly equal rows: compute it exactly.
-        close = xp.sum(away * away, axis=1) < _BLURRED
-        near = np.flatnonzero(self.backend.get(close))
-        if len(near) and points.dtype != xp.float64:
-            exact = self.space.exact_points(classes[near])
-            exact -= self.space.exact_points(self.classes[who[near]])
-            rows[index(near)] = self.backend.put(exact)
-        return _unit(xp, rows)
+        rows = self.space.precise(classes) - self.space.precise(self.classes[who])
+        return _unit(self.xp, rows)
 
     def step(self) -> None:
         xp = self.xp
@@ -173,6 +179,8 @@ class _Batch:
         scores = xp.astype(y, space.points.dtype) @ space.points.T
         lead = scores - scores[here, classes][:, None]
         lead[here, classes] = -np.inf
+        if len(space.repeats):
+            lead[:, backend.index(space.repeats)] = -np.inf
         beaten = backend.get(xp.max(lead, axis=1) >= 0)
         worst = backend.largest(lead, max(16, self.size // 8))
         amounts = backend.get(lead[here[:, None], worst])

@@ -209,10 +209,19 @@ class Certifier:
         """
         classes = np.asarray(mixture.classes, dtype=np.int64)
         weights = np.asarray(mixture.weights, dtype=np.float64)
-        if not self._sane(t, classes, weights, mixture.bulk):
+        if not self._sane(classes, weights, mixture.bulk):
             return float("nan")
-        if mixture.integers is not None:
-            return self._exact_mixture(t, classes, [Fraction(w) for w in mixture.integers])
+        exactly = None if mixture.integers is None else [Fraction(w) for w in mixture.integers]
+        if exactly is not None and len(exactly) != len(classes):
+            return float("nan")
+        # Weight on t itself, or on its equals, cancels: it proves nothing about the group.
+        other = np.array([i != t and not self.equal(i, t) for i in classes.tolist()], dtype=bool)
+        classes, weights = classes[other], weights[other]
+        if not 0 < float(weights.sum()) + mixture.bulk < np.inf:
+            return float("nan")
+        if exactly is not None:
+            kept = [w for w, keep in zip(exactly, other.tolist(), strict=True) if keep]
+            return self._exact_mixture(t, classes, kept)
         lead = self._float_mixture(t, classes, weights, mixture.bulk)
         if lead >= 0:
             return lead
@@ -222,15 +231,12 @@ class Certifier:
                 return exact
         return lead
 
-    def _sane(self, t: int, classes: np.ndarray, weights: np.ndarray, bulk: float) -> bool:
+    def _sane(self, classes: np.ndarray, weights: np.ndarray, bulk: float) -> bool:
         if classes.shape != weights.shape or classes.ndim != 1:
             return False
         if len(classes) and not (0 <= classes.min() and classes.max() < self.head.classes):
             return False
-        if not (np.isfinite(weights).all() and (weights >= 0).all() and 0 <= bulk < np.inf):
-            return False
-        elsewhere = float(weights[classes != t].sum(dtype=np.float64))
-        return 0 < elsewhere + bulk < np.inf  # weight on t itself cancels and proves nothing
+        return bool(np.isfinite(weights).all() and (weights >= 0).all() and 0 <= bulk < np.inf)
 
     def _float_mixture(
         self, t: int, classes: np.ndarray, weights: np.ndarray, bulk: float

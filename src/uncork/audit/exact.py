@@ -32,19 +32,30 @@ class Limit(Exception):
 
 
 def decide_exactly(
-    head: Head, domain: Domain, t: int, start: np.ndarray, seconds: float = 60.0
+    head: Head,
+    domain: Domain,
+    t: int,
+    start: np.ndarray,
+    repeats: np.ndarray,
+    seconds: float = 60.0,
 ) -> Witness | Mixture | None:
-    """A witness or a mixture for class t, exact; None where the domain is not polyhedral.
+    """A witness or a mixture for class t, exact; None where the domain is round and it matters.
 
-    `start` names classes likely to matter. Raises `Limit` when the time is up.
+    `start` names classes likely to matter, `repeats` those to leave out because an equal class
+    stands for them. Raises `Limit` when the time is up.
     """
-    constant_bias = bool((head.offsets == head.offsets[0]).all())
-    if isinstance(domain, Ball) and not constant_bias:
-        return None
+    if isinstance(domain, Ball) and (head.offsets != head.offsets[0]).any():
+        # The box around the ball: a mixture for it holds in the ball, a witness may.
+        found = decide_exactly(head, Box(domain.radius), t, start, repeats, seconds)
+        outside = isinstance(found, Witness) and sum(v * v for v in found.fractions()) > Fraction(
+            domain.radius
+        ) ** 2
+        return None if outside else found
     deadline = time.monotonic() + seconds
     own = _exact_row(head, t)
     sides = _sides(domain, head.features)
     height = [Fraction(0)] * head.features + [Fraction(-1)]
+    skipped = {t, *repeats.tolist()}
     working = [int(i) for i in dict.fromkeys(int(i) for i in start) if i != t]
     while True:
         strict = [_minus(_exact_row(head, i), own) for i in working] + [height]
@@ -56,7 +67,7 @@ def decide_exactly(
             norm = sum(v * v for v in x)
             if norm > 0:  # only the direction matters here
                 x = [v * Fraction(domain.radius) / (1 + norm) for v in x]
-        worst = _violators(head, t, x, own, deadline)
+        worst = _violators(head, t, x, own, skipped, deadline)
         if not worst:
             return _as_witness(x)
         working.extend(worst)
@@ -157,7 +168,12 @@ def _whole(values: list[Fraction]) -> tuple[list[int], Fraction]:
 
 
 def _violators(
-    head: Head, t: int, x: list[Fraction], own: list[Fraction], deadline: float
+    head: Head,
+    t: int,
+    x: list[Fraction],
+    own: list[Fraction],
+    skipped: set[int],
+    deadline: float,
 ) -> list[int]:
     """The classes not strictly below t at x, worst first; a few at a time."""
     point = [*x, Fraction(1)]
@@ -170,7 +186,7 @@ def _violators(
             raise Limit
         for k, row in enumerate(np.column_stack([block, head.offsets[start : start + len(block)]])):
             i = start + k
-            if i == t:
+            if i in skipped:
                 continue
             values, row_scale = integers(row)
             lead = Fraction(sum(a * b for a, b in zip(values, whole, strict=True)), row_scale) - z_t

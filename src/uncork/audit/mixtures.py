@@ -32,7 +32,7 @@ def _mixture(
     if not np.isfinite(weight).all():
         return None
     count = len(ids)
-    points = space.exact_points(np.append(np.where(ids >= 0, ids, t), t))
+    points = space.backend.get(space.precise(np.append(np.where(ids >= 0, ids, t), t)))
     a = rows.astype(np.float64)
     away = points[:-1] - points[-1]
     norms = np.linalg.norm(away, axis=1)
@@ -58,18 +58,20 @@ def _mixture(
 
 def _sparser(a: np.ndarray, lam: np.ndarray, classes: np.ndarray, least: int) -> np.ndarray:
     """Drop the smallest class weights, a part at a time, while the rest still balances."""
-    while True:
+    for share in (0.5, 0.7, 0.7):
         held = classes[lam[classes] > 0]
-        keep = max(least, int(0.7 * len(held)))
+        keep = max(least, int(share * len(held)))
         if keep >= len(held):
-            return lam
+            break
         smallest = held[np.argpartition(lam[held], len(held) - keep)[: len(held) - keep]]
-        support = np.setdiff1d(np.flatnonzero(lam > 0), smallest)
-        part = balanced(a[support], lam[support])
-        if part is None:
-            return lam
-        lam = np.zeros_like(lam)
-        lam[support] = part
+        fewer = lam.copy()
+        fewer[smallest] = 0
+        support = np.flatnonzero(fewer)
+        part = balanced(a[support], fewer[support])
+        if part is not None:
+            lam = fewer
+            lam[support] = part
+    return lam
 
 
 def balanced(a: np.ndarray, lam: np.ndarray) -> np.ndarray | None:
@@ -77,10 +79,12 @@ def balanced(a: np.ndarray, lam: np.ndarray) -> np.ndarray | None:
 
     The smallest change in units of λ itself: a row's weight moves in proportion to its square.
     """
-    for _ in range(3):
+    for _ in range(4):
+        residual = a.T @ lam
+        if np.abs(residual).max() <= 1e-15 * lam.sum():
+            break
         scaled = a * lam[:, None]
         normal = scaled.T @ scaled
-        residual = a.T @ lam
         try:
             z = np.linalg.solve(normal, residual)
         except np.linalg.LinAlgError:

@@ -34,7 +34,8 @@ class Recorder:
         small = 4 * self.head.features**2 <= self.head.weight.nbytes
         full = len(space.to_input) == self.head.features
         if small and full and Formula.fits(space.domain) and np.isnan(space.fixed).all():
-            transform = (space.to_input.T @ space.to_input).astype(np.float32)
+            with np.errstate(over="ignore", invalid="ignore"):
+                transform = (space.to_input.T @ space.to_input).astype(np.float32)
             if np.isfinite(transform).all() and self.proofs.formula is None:
                 self.proofs.formula = Formula(transform, space.centre)
 
@@ -92,7 +93,7 @@ class Recorder:
             inputs = directions * scales[:, None].astype(np.float64)
             margins = self.certifier.witnesses(part, inputs, self.groups)
             size = np.linalg.norm(inputs, axis=1) * self.certifier.norms[part]
-            return scales, margins, margins > _ROBUST * size
+            return scales, margins, (margins > _ROBUST * size) & (scales > 0)
 
         step = self.backend.inputs
         parts = [classes[start : start + step] for start in range(0, len(classes), step)]

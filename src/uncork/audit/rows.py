@@ -42,7 +42,10 @@ def decide_by_rows(space: Space, t: int) -> tuple[np.ndarray | None, Mixture | N
     sides = space.sides()
     scores = points.scores(own)
     scores[t] = -np.inf
-    for i in _largest(scores, min(2 * space.width, space.head.classes - 1)):
+    scores[space.repeats] = -np.inf
+    for i in _largest(scores, 2 * space.width):
+        if scores[i] == -np.inf:
+            break
         add(_unit(points.of(np.array([i]))[0] - own), int(i), 1.0)
     added_sides: set[int] = set()
     for _ in range(_ROUNDS):
@@ -61,6 +64,7 @@ def decide_by_rows(space: Space, t: int) -> tuple[np.ndarray | None, Mixture | N
         lead = points.scores(y)
         lead -= lead[t]
         lead[t] = -np.inf
+        lead[space.repeats] = -np.inf
         known = [i for i in ids if i >= 0]
         lead[known] = -np.inf
         x = space.inputs(space.backend.asarray(y[None, :]))

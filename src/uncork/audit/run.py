@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from uncork.audit.exact import Limit, decide_exactly
 from uncork.audit.recorder import Recorder
 from uncork.audit.result import Audit
 from uncork.audit.rows import decide_by_rows
-from uncork.audit.space import Space
+from uncork.audit.space import Space, magnitude_unit
 from uncork.audit.verdict import Mixture, Verdict
 from uncork.domain import Domain
 from uncork.errors import UncorkError
@@ -75,6 +76,8 @@ def audit(
     """
     options = Options(approximate, patience, algorithm, time_limit)
     backend = choose_backend(device, jobs)
+    if not 1e-9 < magnitude_unit(head) < 1e9 and backend.name == "cpu":
+        backend = Backend(jobs, np.float64)  # magnitudes whose squares float32 cannot hold
     shown: Progress
     if isinstance(progress, Progress):
         shown = progress
@@ -107,6 +110,11 @@ class _Run:
         self.interrupted = False
 
     def run(self) -> Audit:
+        # Searching may overflow on the way to a proposal; a proposal that did is simply refused.
+        with np.errstate(all="ignore"):
+            return self._run()
+
+    def _run(self) -> Audit:
         try:
             self._prepare()
             if self.options.algorithm == "reference":
@@ -130,13 +138,10 @@ class _Run:
         begun = time.perf_counter()
         proofs = self.recorder.proofs
         proofs.groups = equal_classes(self.head)
-        self.representative = np.ones(self.head.classes, dtype=bool)
-        for group in proofs.groups:
-            self.representative[group[1:]] = False
         self.recorder.groups = {int(i): g for g in proofs.groups for i in g.tolist()}
         if self.resume is not None:
             self._take_over(self.resume)
-        self.space = Space(self.head, self.domain, self.backend)
+        self.space = Space(self.head, self.domain, self.backend, proofs.groups)
         self.recorder.use_formula(self.space)
         self.seconds["prepare"] += time.perf_counter() - begun
 
@@ -155,7 +160,8 @@ class _Run:
         wanted[self.asked] = True
         for group in self.recorder.proofs.groups:
             wanted[group[0]] |= bool(wanted[group].any())
-        wanted &= self.representative & (self.recorder.proofs.verdicts == Verdict.UNDECIDED)
+        wanted[self.space.repeats] = False
+        wanted &= self.recorder.proofs.verdicts == Verdict.UNDECIDED
         return np.flatnonzero(wanted)
 
     _open = _wanted
@@ -167,7 +173,7 @@ class _Run:
         patience = self.options.patience
         if patience is None and self.options.approximate:
             patience = 2500  # as in the paper
-        screen.screen(
+        self.hinted, self.hints = screen.screen(
             self.space, classes, self.recorder.propose, patience, self.progress.advance, self._late
         )
         self.recorder.flush()
@@ -193,16 +199,26 @@ class _Run:
         return self._wanted()
 
     def _decide_in_batches(self, left: np.ndarray, factor: float) -> None:
-        def work(batch: np.ndarray) -> centre.Proposal:
-            return centre.decide_batch(self.space, batch, factor, self._late)
+        def work(batch: tuple[np.ndarray, Any]) -> centre.Proposal:
+            return centre.decide_batch(self.space, *batch, factor, self._late)
 
+        batches = centre.batches(self.space, left, self._hints_for(left), factor)
         with self.backend.threads() as over:
-            for found in over(work, centre.batches(self.space, left, factor)):
+            for found in over(work, batches):
                 self.recorder.propose(found.won, found.inputs)
                 for t, mixture in found.lost:
                     self.recorder.propose_mixture(t, mixture)
                 self.progress.advance(len(found.won) + len(found.lost))
         self.recorder.flush()
+
+    def _hints_for(self, classes: np.ndarray) -> Any:
+        """Where screening left each class; its own point for one that screening thought it won."""
+        index = self.backend.index
+        hints = self.space.points[index(classes)]
+        _, here, there = np.intersect1d(classes, self.hinted, return_indices=True)
+        if len(here):
+            hints[index(here)] = self.hints[index(there)]
+        return hints
 
     def _decide_alone(self, t: int) -> None:
         """A linear programme, then exact arithmetic, for a class that nothing else settled."""
@@ -213,13 +229,13 @@ class _Run:
             return
         limit = self.options.exact_seconds
         try:
-            found = decide_exactly(self.head, self.domain, t, rows, limit)
+            found = decide_exactly(self.head, self.domain, t, rows, self.space.repeats, limit)
         except Limit:
             self.recorder.proofs.reasons[t] = f"exact arithmetic took more than {limit:g} s"
             return
         if found is None:
             self.recorder.proofs.reasons[t] = (
-                "too close to call in floating point, and a ball with a bias has no exact solver"
+                "too close to call in floating point, and exact solving knows no ball with a bias"
             )
         elif isinstance(found, Mixture):
             self.recorder.propose_mixture(t, found)

@@ -37,7 +37,9 @@ def winners(space: Space, y: Any) -> np.ndarray:
     parts = [y[start : start + step] for start in range(0, y.shape[0], step)]
 
     def first(part: Any) -> np.ndarray:
-        return backend.get(backend.xp.argmax(part @ space.points.T, axis=1))
+        return space.representative[
+            backend.get(backend.xp.argmax(part @ space.points.T, axis=1))
+        ]
 
     with backend.threads() as over:
         found = list(over(first, parts))
@@ -51,8 +53,10 @@ def screen(
     patience: int | None = None,
     tick: Callable[[int], None] = lambda freed: None,
     stop: Callable[[], bool] = bool,
-) -> np.ndarray:
-    """Propose witnesses until reflecting stops paying; returns the classes still without one.
+) -> tuple[np.ndarray, Any]:
+    """Propose witnesses until reflecting stops paying.
+
+    Returns the classes still without one, and the directions at which reflecting left them.
 
     `patience` fixes the number of reflections instead. Every input evaluated is a proposal for
     whichever class it puts first. `stop` is asked between rounds.
@@ -68,7 +72,9 @@ def screen(
         rounds += 1
         if patience is None and rounds >= 3 and freed < _WORTH_IT * len(screening.live):
             break
-    return screening.live
+    if not len(screening.live):
+        return screening.live, space.points[:0]
+    return screening.live, space.directions(screening.inputs)
 
 
 class _Screening:

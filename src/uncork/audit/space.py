@@ -12,6 +12,7 @@ are further rows g·y ≤ 0, those of a ball are made where they are needed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from uncork.domain import Ball, Box, Domain
 from uncork.head import Head
 
 _ROWS = 8192
+_HELD_BYTES = 256 << 20  # points are also held in float64 up to this size
 _FAR = 1e4  # how far out an input is tried where the domain sets no bound
 _INSIDE = 1 - 1e-6  # rounding to float32 must not leave the domain
 
@@ -28,8 +30,14 @@ _INSIDE = 1 - 1e-6  # rounding to float32 must not leave the domain
 class Space:
     """Points, domain rows, and the way from a direction back to an input."""
 
-    def __init__(self, head: Head, domain: Domain, backend: Backend) -> None:
+    def __init__(
+        self, head: Head, domain: Domain, backend: Backend, groups: Sequence[np.ndarray] = ()
+    ) -> None:
         self.head, self.domain, self.backend = head, domain, backend
+        self.representative = np.arange(head.classes)  # the first of each group of equal classes
+        for group in groups:
+            self.representative[group] = group[0]
+        self.repeats = np.flatnonzero(self.representative != np.arange(head.classes))
         bias = head.offsets
         self.features = head.features
         self.fixed = _fixed_features(domain, head.features)  # (d,) value, or NaN where free
@@ -38,6 +46,8 @@ class Space:
             at = np.where(fixed, self.fixed, 0.0)
             bias = bias + np.concatenate([block @ at for _, block in head.blocks(_ROWS)])
         self._free = (~fixed).astype(np.float64)
+        # Weights are brought near one by a power of two, so that no square overflows.
+        self._unit = self._free * magnitude_unit(head)
         constant_bias = bool((bias == bias[0]).all())
         self.lifted = not (constant_bias and _only_direction_matters(domain))
         self.centre = self._mean()
@@ -48,22 +58,24 @@ class Space:
         self.bias = (bias - self.bias_centre) / self.bias_scale  # β (C,)
         self.width = len(self.to_input) + self.lifted
         self.points = self._points()  # (C, width) on the device
+        self._sharp: np.ndarray | None = None
         self.to_input_device = backend.asarray(self.to_input)
         self.from_input_device = backend.asarray(self.from_input)
 
     def _mean(self) -> np.ndarray:
+        """The mean row, summed where it cannot overflow."""
         total = np.zeros(self.features)
         for _, block in self.backend.blocks(self.head):
-            total += self.backend.get(block.sum(axis=0))
-        return total / self.head.classes
+            total += self.backend.get((block / self.head.classes).sum(axis=0))
+        return total
 
     def _whitening(self) -> tuple[np.ndarray, np.ndarray]:
         """K with KΣKᵀ = I on the span of the rows, and K⁻ᵀ, its way back."""
         put, get = self.backend.put, self.backend.get
-        centre, free = put(self.centre), put(self._free)
+        centre, unit = put(self.centre * self._unit), put(self._unit)
         covariance = None
         for _, block in self.backend.blocks(self.head):
-            away = (block - centre) * free
+            away = block * unit - centre
             part = away.T @ away
             covariance = part if covariance is None else covariance + part
         covariance = get(covariance) / self.head.classes
@@ -74,7 +86,7 @@ class Space:
             factor = np.linalg.cholesky(correlation)
             if np.diag(factor).min() < 1e-5:
                 raise np.linalg.LinAlgError
-            return np.linalg.inv(factor) / scale, factor * scale[:, None]
+            return self._scaled(np.linalg.inv(factor) / scale, factor * scale[:, None])
         except np.linalg.LinAlgError:
             values, vectors = np.linalg.eigh(correlation)
             kept = values > max(values[-1], 0.0) * 1e-13
@@ -82,24 +94,50 @@ class Space:
                 kept[-1:] = True
                 values[-1:] = 1.0
             root, vectors = np.sqrt(values[kept]), vectors[:, kept]
-            return (vectors / root).T / scale, vectors * root * scale[:, None]
+            return self._scaled((vectors / root).T / scale, vectors * root * scale[:, None])
+
+    def _scaled(self, to_input: np.ndarray, back: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Whitening of the rows in their own unit, and its way back, for inputs as they are."""
+        self._whiten = to_input
+        unit = self._unit.max()
+        return to_input * unit, back / unit
 
     def _points(self) -> Any:
         points = self.backend.empty((self.head.classes, self.width))
         put = self.backend.put
-        centre, to_input = put(self.centre), put(self.to_input.T.copy())
-        free = put(self._free)
+        centre, unit = put(self.centre * self._unit), put(self._unit)
+        whiten = put(self._whiten.T.copy())
         inner = len(self.to_input)
         for start, block in self.backend.blocks(self.head):
             stop = start + block.shape[0]
-            points[start:stop, :inner] = ((block - centre) * free) @ to_input
+            points[start:stop, :inner] = (block * unit - centre) @ whiten
         if self.lifted:
             points[:, inner] = self.backend.asarray(self.bias)
         return points
 
+    def precise(self, classes: np.ndarray) -> Any:
+        """Points of some classes in float64 on the device: (n, width).
+
+        Search precision blurs the difference of two nearly equal rows; deciding needs it sharp.
+        """
+        if self.points.dtype == self.backend.xp.float64:
+            return self.points[self.backend.index(classes)]
+        if self._sharp is None and self.head.classes * self.width * 8 <= _HELD_BYTES:
+            self._sharp = self._all_exact_points()
+        if self._sharp is not None:
+            return self._sharp[classes]
+        return self.exact_points(classes)
+
+    def _all_exact_points(self) -> np.ndarray:
+        points = np.empty((self.head.classes, self.width))
+        for start in range(0, self.head.classes, _ROWS):
+            part = np.arange(start, min(start + _ROWS, self.head.classes))
+            points[part] = self.exact_points(part)
+        return points
+
     def exact_points(self, classes: np.ndarray) -> np.ndarray:
         """Points of some classes in float64: (n, width)."""
-        v = ((self.head.take(classes) - self.centre) * self._free) @ self.to_input.T
+        v = (self.head.take(classes) * self._unit - self.centre * self._unit) @ self._whiten.T
         return np.column_stack([v, self.bias[classes]]) if self.lifted else v
 
     # From directions to inputs and back
@@ -194,6 +232,12 @@ class Space:
         outward = x / np.linalg.norm(x)
         row = np.append(self.to_input @ outward * self.bias_scale, -self.domain.radius)
         return row / np.linalg.norm(row)
+
+
+def magnitude_unit(head: Head) -> float:
+    """The power of two that brings the largest weight to between a half and one."""
+    largest = max(float(np.abs(block).max()) for _, block in head.blocks(_ROWS))
+    return 2.0 ** float(np.clip(-np.frexp(largest)[1], -1000, 1000)) if largest > 0 else 1.0
 
 
 def _fixed_features(domain: Domain, features: int) -> np.ndarray:

@@ -63,6 +63,13 @@ def verify_proofs(
     tick: Callable[[int], None] = lambda n: None,
 ) -> Verification:
     """Check every verdict of `proofs`; an undecided class claims nothing and needs no proof."""
+    with np.errstate(all="ignore"):  # what overflows is refused
+        return _verify(certifier, proofs, backend, tick)
+
+
+def _verify(
+    certifier: Certifier, proofs: Proofs, backend: Backend, tick: Callable[[int], None]
+) -> Verification:
     result = Verification()
     groups = _checked_groups(certifier, proofs, result)
     first = np.array([int(g[0]) for g in groups.values()], dtype=np.int64)

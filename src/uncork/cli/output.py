@@ -1,23 +1,71 @@
-"""What every command shares: the console, JSON results, checks on files to be written."""
+"""What every command shares: the console, JSON results, errors, checks on files to be written."""
 
 from __future__ import annotations
 
 import json
+import math
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from uncork.errors import UncorkError
+from uncork.load.contents import printable
 
 _PIPE_WIDTH = 120  # columns where there is no terminal to ask
+_LONGEST_LABEL = 40
+
+
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the program with status 1, which here means that a check failed."""
+        raise BrokenPipeError
 
 
 def console() -> Console:
     """Where results go: stdout. Text is printed as it is, without markup."""
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
+    return _Output(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
+
+
+def fail(message: str) -> None:
+    """One line on stderr for what went wrong."""
+    sys.stderr.write(f"uncork: error: {printable(' '.join(message.split()))}\n")
+
+
+def note(message: str) -> None:
+    """One line on stderr that is no result."""
+    sys.stderr.write(f"uncork: {printable(' '.join(message.split()))}\n")
+
+
+def shown(label: str) -> str:
+    """A label as text for a terminal: nothing in it can steer, hide or overflow the line."""
+    if not label:
+        return "(empty)"
+    if label.isspace():
+        return repr(label)
+    text = printable(label)
+    return text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…"
+
+
+def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | None]) -> None:
+    """Raise before any work if a result could not be written, or would overwrite an input."""
+    taken = {
+        os.path.realpath(path): name
+        for name, path in inputs.items()
+        if path is not None and os.path.exists(path)
+    }
+    for option, path in outputs.items():
+        if path is None or path == "-":
+            continue
+        check_writable(path, option)
+        place = os.path.realpath(path)
+        if place in taken and place != os.devnull:
+            raise UncorkError(f"{option} {path} would overwrite {taken[place]}")
+        taken[place] = f"what {option} writes"
 
 
 def check_writable(path: str | None, option: str) -> None:
@@ -25,14 +73,31 @@ def check_writable(path: str | None, option: str) -> None:
     if path is None or path == "-":
         return
     target = Path(path)
-    if target.is_dir() or not target.parent.is_dir():
-        what = "it is a folder" if target.is_dir() else f"there is no folder {target.parent}"
-        raise UncorkError(f"{option} {path} cannot be written: {what}")
+    try:
+        if not path:
+            problem = "the name is empty"
+        elif target.is_dir():
+            problem = "it is a folder"
+        elif not target.parent.is_dir():
+            problem = f"there is no folder {target.parent}"
+        elif not os.access(target if target.exists() else target.parent, os.W_OK):
+            problem = "permission denied"
+        else:
+            return
+    except (OSError, ValueError) as error:
+        problem = str(getattr(error, "strerror", None) or error)
+    raise UncorkError(f"{option} {path} cannot be written: {problem}")
 
 
 def emit_json(result: Any, path: str) -> None:
     """Write a result as JSON to a file, or to stdout for "-"."""
-    text = json.dumps(result, ensure_ascii=False, indent=2) + "\n"
+    result = _finite(result)
+    text = json.dumps(result, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    encoding = (sys.stdout.encoding or "utf-8") if path == "-" else "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:  # a lone surrogate in a label, or a stdout that knows only ASCII
+        text = json.dumps(result, ensure_ascii=True, indent=2, allow_nan=False) + "\n"
     if path == "-":
         sys.stdout.write(text)
         return
@@ -40,3 +105,14 @@ def emit_json(result: Any, path: str) -> None:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UncorkError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no infinity and no NaN: null in their place."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from uncork.errors import UncorkError
 from uncork.nn._torch import torch
 
 Tensor = torch.Tensor
@@ -20,12 +21,12 @@ def check_alpha(alpha: Alpha, lowest: float, *, strict: bool, name: str = "alpha
     looking at their values would make the host wait for the device)."""
     if isinstance(alpha, Tensor):
         if not alpha.is_floating_point():
-            raise ValueError(f"{name} must be a floating-point tensor, got dtype {alpha.dtype}")
+            raise UncorkError(f"{name} must be a floating-point tensor, got dtype {alpha.dtype}")
         return alpha
     value = float(alpha)
     if not (value > lowest if strict else value >= lowest) or value == float("inf"):
         sign = ">" if strict else ">="
-        raise ValueError(f"{name} must be finite and {sign} {lowest:g}, got {value!r}")
+        raise UncorkError(f"{name} must be finite and {sign} {lowest:g}, got {value!r}")
     return value
 
 
@@ -33,14 +34,14 @@ def check_hint(k: int | None) -> None:
     """`k` is the peer's hint for partial sorting. Nothing here needs it: the group filter finds
     the support by itself. It is checked, and then it changes nothing."""
     if k is not None and int(k) < 1:
-        raise ValueError(f"k must be a positive integer or None, got {k!r}")
+        raise UncorkError(f"k must be a positive integer or None, got {k!r}")
 
 
 def check_floating(input: Tensor) -> None:
     if not isinstance(input, Tensor):
         raise TypeError(f"input must be a torch.Tensor, got {type(input).__name__}")
     if not input.is_floating_point():
-        raise ValueError(f"input must be a floating-point tensor, got dtype {input.dtype}")
+        raise UncorkError(f"input must be a floating-point tensor, got dtype {input.dtype}")
 
 
 def output_dtype(input: Tensor, dtype: torch.dtype | None) -> torch.dtype:
@@ -87,7 +88,7 @@ def per_row(value: Alpha, input: Tensor, dim: int, rows: Tensor, name: str) -> A
     if value.dim() == 0 or input.dim() == 0:
         return value.reshape([1] * rows.dim())
     if value.dim() > input.dim():
-        raise ValueError(
+        raise UncorkError(
             f"{name} has shape {tuple(value.shape)}, more dimensions than input "
             f"{tuple(input.shape)}"
         )
@@ -99,7 +100,7 @@ def per_row(value: Alpha, input: Tensor, dim: int, rows: Tensor, name: str) -> A
     if not fits:
         expected = list(input.shape)
         expected[dim] = 1
-        raise ValueError(
+        raise UncorkError(
             f"{name} of shape {tuple(value.shape)} does not broadcast to {tuple(expected)}: "
             f"one value per row along dim={dim}"
         )

@@ -18,8 +18,9 @@ class AlphaReLU(torch.autograd.Function):
 
     @staticmethod
     def forward(z: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
-        if not isinstance(alpha, Tensor) and not isinstance(tau, Tensor) and runs_eagerly_on_cpu(z):
-            return _forward_blocks(z, alpha, tau)
+        known = _numbers(z, alpha, tau)
+        if known is not None:
+            return _forward_blocks(z, *known)
         return _power((z * (alpha - 1) - tau).relu(), alpha)
 
     @staticmethod
@@ -27,7 +28,6 @@ class AlphaReLU(torch.autograd.Function):
         z, alpha, tau = inputs
         tensors = [value for value in (alpha, tau) if isinstance(value, Tensor)]
         ctx.save_for_backward(z, *tensors)
-        ctx.save_for_forward(z, *tensors)
         ctx.alpha = None if isinstance(alpha, Tensor) else alpha
         ctx.tau = None if isinstance(tau, Tensor) else tau
 
@@ -43,24 +43,22 @@ class AlphaReLU(torch.autograd.Function):
             dtau = (-grad * _slope(z, alpha, tau) / (alpha - 1)).sum_to_size(tau.shape)
         return dz, dalpha, dtau
 
-    @staticmethod
-    def jvp(ctx: Any, dz: Tensor | None, dalpha: Any, dtau: Any) -> Tensor:
-        z, alpha, tau = _saved(ctx)
-        out = torch.zeros_like(z)
-        if dz is not None:
-            out = out + _slope(z, alpha, tau) * dz
-        if isinstance(dalpha, Tensor):
-            out = out + dalpha * _alpha_slope(z, alpha, tau)
-        if isinstance(dtau, Tensor):
-            out = out - dtau * _slope(z, alpha, tau) / (alpha - 1)
-        return out
-
 
 def _saved(ctx: Any) -> tuple[Tensor, Any, Any]:
     z, *tensors = ctx.saved_tensors
     alpha = tensors.pop(0) if ctx.alpha is None else ctx.alpha
     tau = tensors.pop(0) if ctx.tau is None else ctx.tau
     return z, alpha, tau
+
+
+def _numbers(z: Tensor, alpha: Alpha, tau: Alpha) -> tuple[float, float] | None:
+    """(α, τ) as floats where they are one number each and reading them makes nobody wait."""
+    values = [value for value in (alpha, tau) if isinstance(value, Tensor)]
+    if not runs_eagerly_on_cpu(z, *values) or any(value.numel() != 1 for value in values):
+        return None
+    if any(value.dim() > z.dim() for value in values):
+        return None
+    return float(alpha), float(tau)
 
 
 def _power(w: Tensor, alpha: Alpha) -> Tensor:
@@ -114,9 +112,10 @@ def _base_block(z: Tensor, alpha: float, tau: float, out: Tensor) -> Tensor:
 
 def _vjp(z: Tensor, grad: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
     """grad · dp/dz, in blocks where that is the derivative of nothing."""
-    constants = not isinstance(alpha, Tensor) and not isinstance(tau, Tensor)
-    if torch.is_grad_enabled() or not constants or not runs_eagerly_on_cpu(z, grad):
+    known = None if torch.is_grad_enabled() else _numbers(z, alpha, tau)
+    if known is None or not runs_eagerly_on_cpu(grad):
         return _slope(z, alpha, tau) * grad
+    alpha, tau = known
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     source = _as_rows(z)
     pulled, target = grad.reshape(source.shape), out.view(source.shape)

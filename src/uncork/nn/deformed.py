@@ -24,14 +24,26 @@ def exp_alpha(x: Tensor, alpha: Alpha, out: Tensor | None = None) -> Tensor:
         safe = torch.where(eps == 0, torch.ones_like(eps), eps)
         power = torch.log1p((safe * x).clamp(min=-1)) / safe
         return torch.where(eps == 0, x, power).exp()
+    if out is None:
+        return _exp_alpha_new(x, alpha)
     if alpha == 1:
         return torch.exp(x, out=out)
     if alpha == 2:
         return torch.add(x, 1, out=out).relu_()
     if alpha == 1.5:
         return torch.add(x, 2, out=out).relu_().mul_(0.5).square_()
-    eps = alpha - 1
-    return torch.mul(x, eps, out=out).clamp_(min=-1).log1p_().div_(eps).exp_()
+    return torch.mul(x, alpha - 1, out=out).clamp_(min=-1).log1p_().div_(alpha - 1).exp_()
+
+
+def _exp_alpha_new(x: Tensor, alpha: float) -> Tensor:
+    """The same without writing in place, which vmap and torch.compile prefer."""
+    if alpha == 1:
+        return x.exp()
+    if alpha == 2:
+        return (x + 1).relu()
+    if alpha == 1.5:
+        return ((x + 2).relu() * 0.5).square()
+    return (torch.log1p((x * (alpha - 1)).clamp(min=-1)) / (alpha - 1)).exp()
 
 
 def on_support(p: Tensor) -> tuple[Tensor, Tensor]:

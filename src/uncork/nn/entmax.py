@@ -35,7 +35,7 @@ class Entmax(torch.autograd.Function):
             return _softmax(z)
         if runs_eagerly_on_cpu(z) and (not isinstance(alpha, Tensor) or runs_eagerly_on_cpu(alpha)):
             if isinstance(alpha, Tensor):
-                alpha = alpha.expand(z.shape[:-1] + (1,)).reshape(-1, 1)
+                alpha = alpha.expand((*z.shape[:-1], 1)).reshape(-1, 1)
             return entmax_rows(z.reshape(-1, n), alpha).reshape(z.shape)
         v, _ = shifted(z)
         return finish(v - entmax_shift_anywhere(v, alpha), alpha)
@@ -45,10 +45,8 @@ class Entmax(torch.autograd.Function):
         _, alpha = inputs
         if isinstance(alpha, Tensor):
             ctx.save_for_backward(output, alpha)
-            ctx.save_for_forward(output, alpha)
         else:
             ctx.save_for_backward(output)
-            ctx.save_for_forward(output)
             ctx.alpha = alpha
 
     @staticmethod
@@ -58,19 +56,10 @@ class Entmax(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             dz = entmax_vjp(p, grad, alpha)
         if ctx.needs_input_grad[1]:
-            along = _alpha_direction(p, alpha)
+            assert isinstance(alpha, Tensor)  # only tensors need gradients
+            along = entmax_alpha_direction(p, alpha)
             dalpha = (grad * along).sum(-1, keepdim=True).sum_to_size(alpha.shape)
         return dz, dalpha
-
-    @staticmethod
-    def jvp(ctx: Any, dz: Tensor | None, dalpha: Tensor | None) -> Tensor:
-        p, alpha = _saved(ctx)
-        out = torch.zeros_like(p)
-        if dz is not None:
-            out = out + entmax_vjp(p, dz, alpha)  # the Jacobian is symmetric
-        if isinstance(dalpha, Tensor):
-            out = out + dalpha * _alpha_direction(p, alpha)
-        return out
 
 
 def _saved(ctx: Any) -> tuple[Tensor, Alpha]:
@@ -100,7 +89,7 @@ def entmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
     return pushed - slope * (pushed.sum(-1, keepdim=True) / _mass(slope))
 
 
-def _alpha_direction(p: Tensor, alpha: Alpha) -> Tensor:
+def entmax_alpha_direction(p: Tensor, alpha: Alpha) -> Tensor:
     """dp/dα: what α does at fixed S, less the change of S that keeps Σp = 1."""
     slope = slopes(p, alpha)
     direct = alpha_slopes(p, alpha)

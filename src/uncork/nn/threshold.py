@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 
+from uncork.nn._operator import as_operator
 from uncork.nn._rows import Alpha
 from uncork.nn._torch import torch
 from uncork.nn.deformed import exp_alpha
@@ -18,7 +19,7 @@ from uncork.nn.deformed import exp_alpha
 Tensor = torch.Tensor
 
 # Enough for the bracket alone to close in the worst case: a halving every other step.
-_MOST_STEPS = {torch.float32: 56, torch.float64: 116}
+MOST_STEPS = {torch.float32: 56, torch.float64: 116}
 
 
 def shifted(z: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,9 +74,9 @@ def _upper_bound(v: Tensor, alpha: Alpha) -> Tensor:
         bound = torch.where(
             eps == 0, torch.full_like(eps, log_n), -torch.expm1(-safe * log_n) / safe
         )
-        return bound.expand(v.shape[:-1] + (1,))
+        return bound.expand((*v.shape[:-1], 1))
     value = log_n if alpha == 1 else -math.expm1(-(alpha - 1) * log_n) / (alpha - 1)
-    return v.new_full(v.shape[:-1] + (1,), value)
+    return v.new_full((*v.shape[:-1], 1), value)
 
 
 def _newton(
@@ -93,7 +94,7 @@ def _newton(
     high = (_upper_bound(v, alpha) + math.log(copies)) * (1 + 4 * tiny)
     done = torch.zeros_like(floor, dtype=torch.bool)
     before = torch.full_like(floor, math.inf)
-    for step in range(_MOST_STEPS[v.dtype]):
+    for step in range(MOST_STEPS[v.dtype]):
         total, slope = _sums(v, s, alpha, scratch)
         if copies != 1:
             total, slope = total * copies, slope * copies
@@ -157,35 +158,5 @@ def _step(total: Tensor, slope: Tensor, alpha: Alpha) -> Tensor:
     return -torch.expm1(-(alpha - 1) * total.log()) / (alpha - 1) * (total / slope)
 
 
-@torch.library.custom_op("uncork::entmax_shift", mutates_args=())
-def _entmax_shift_op(v: Tensor, alpha: Tensor | None, constant: float) -> Tensor:
-    """`entmax_shift` as one opaque operator: torch.compile and vmap see a call, not a loop."""
-    return entmax_shift(v, constant if alpha is None else alpha).clone()
-
-
-@_entmax_shift_op.register_fake
-def _(v: Tensor, alpha: Tensor | None, constant: float) -> Tensor:
-    return v.new_empty(tuple(v.shape[:-1]) + (1,))
-
-
-def _vmap_rule(info, in_dims, v, alpha, constant):  # type: ignore[no-untyped-def]
-    v_dim, alpha_dim, _ = in_dims
-    if v_dim is None:
-        v = v.expand((info.batch_size,) + tuple(v.shape))
-    else:
-        v = v.movedim(v_dim, 0)
-    if alpha is not None:
-        alpha = alpha.unsqueeze(0) if alpha_dim is None else alpha.movedim(alpha_dim, 0)
-    return torch.ops.uncork.entmax_shift(v, alpha, constant), 0
-
-
-_entmax_shift_op.register_vmap(_vmap_rule)
-
-
-def entmax_shift_anywhere(v: Tensor, alpha: Alpha) -> Tensor:
-    """`entmax_shift` for traced, batched or device tensors. v (..., n) → s (..., 1)."""
-    if isinstance(alpha, Tensor):
-        shift: Tensor = torch.ops.uncork.entmax_shift(v, alpha, 0.0)
-    else:
-        shift = torch.ops.uncork.entmax_shift(v, None, alpha)
-    return shift
+entmax_shift_anywhere = as_operator("entmax_shift", entmax_shift)
+"""`entmax_shift` for traced, batched or device tensors. v (..., n), alpha → s (..., 1)."""

@@ -1,0 +1,112 @@
+"""The command line. Each command has its own module; this one gathers them and handles errors.
+
+Exit status: 0 done; 1 the check asked for failed; 2 bad input or usage, one line on stderr and
+nothing written; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from uncork import __version__
+from uncork.cli.audit import audit
+from uncork.cli.output import fail
+from uncork.cli.random import random
+from uncork.cli.show import show
+from uncork.cli.verify import verify
+from uncork.errors import UncorkError
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+_BROKEN_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
+
+# Typer has carried its own copy of Click since 0.20; this is the base of its errors either way.
+_UsageError = typer.BadParameter.__mro__[1]
+
+
+class _Commands(TyperGroup):
+    """The one place where errors become exit statuses."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
+        _never_fail_to_print()
+        try:
+            status = super().main(*args, standalone_mode=False, **kwargs)
+        except _UsageError as error:
+            context = getattr(error, "ctx", None)
+            command = "uncork" if context is None else context.command_path
+            fail(f"{error.format_message()} (see {command} --help)")  # type: ignore[attr-defined]
+            status = BAD_INPUT
+        except (typer.Abort, KeyboardInterrupt):
+            status = INTERRUPTED
+        if standalone_mode:
+            sys.exit(status)
+        return status
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            super().invoke(ctx)
+            sys.stdout.flush()
+        except UncorkError as error:
+            fail(str(error))
+        except BrokenPipeError:
+            # Whoever read our output has left. Nothing more can be said, at exit neither.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(_BROKEN_PIPE) from None
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            fail(f"{where}{error.strerror or error}")
+        except MemoryError:
+            fail("there is not enough memory for this")
+        else:
+            return 0
+        raise typer.Exit(BAD_INPUT)
+
+
+app = typer.Typer(
+    cls=_Commands,
+    name="uncork",
+    help="What can the output layer of a model say, and what can it never say?\n\n"
+    "Example: uncork audit model.onnx --report audit.html",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command in (audit, verify, show, random):
+    app.command()(_command)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"uncork {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _uncork(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def _never_fail_to_print() -> None:
+    """Labels may hold what the terminal's encoding lacks: print an escape in its place."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def main() -> None:
+    """The console script `uncork`."""
+    app(prog_name="uncork")

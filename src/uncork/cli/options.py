@@ -1,0 +1,56 @@
+"""Options that several commands take, said once."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from uncork.domain import parse_domain
+from uncork.errors import UncorkError
+
+
+class Device(str, Enum):
+    """Where the products are computed."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+Source = Annotated[str, typer.Argument(help="Model file: .npz, .npy, .safetensors or .onnx.")]
+Weight = Annotated[str | None, typer.Option(help="Name of the weight tensor.", metavar="NAME")]
+Bias = Annotated[str | None, typer.Option(help="Name of the bias tensor.", metavar="NAME")]
+Transpose = Annotated[bool, typer.Option("--transpose", help="Classes are the weight's columns.")]
+DropBias = Annotated[bool, typer.Option("--drop-bias", help="Leave the bias out: z = W x alone.")]
+Labels = Annotated[
+    str | None, typer.Option(help="File with one label a line, or JSON.", metavar="FILE")
+]
+Domain = Annotated[
+    str | None,
+    typer.Option(
+        help="Inputs that can arrive: box:R, box:LO,HI, ball:R or unbounded.",
+        show_default="box:100",
+        metavar="SPEC",
+    ),
+]
+Json = Annotated[
+    str | None,
+    typer.Option("--json", help="Write the result as JSON (- for stdout).", metavar="FILE"),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
+OnDevice = Annotated[Device, typer.Option(help="Where to compute; auto: the GPU if there is one.")]
+Jobs = Annotated[
+    int | None, typer.Option(help="Threads to use.", show_default="every core", metavar="N")
+]
+
+
+def checked_domain(text: str | None) -> None:
+    """Raise before a file is opened if the domain's text means nothing."""
+    if text is not None and text.strip() == "auto":
+        raise UncorkError(
+            "--domain auto is not there yet: give box:R, box:LO,HI, ball:R or unbounded"
+        )
+    if text is not None:
+        parse_domain(text)

@@ -1,0 +1,87 @@
+"""Output layers and losses to train with: sparse transforms that behave as torch's own do.
+
+`uncork.nn.functional` has the functions, this module the layers. `uncork.nn.reference` and
+`uncork.nn.shape` need NumPy and SciPy only; everything else needs PyTorch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from uncork.nn import functional, hf, reference
+    from uncork.nn.entmax import SparseOutput
+    from uncork.nn.modules import (
+        AlphaReLU,
+        AlphaReLULoss,
+        Budget,
+        Entmax,
+        EntmaxLoss,
+        LogEntmax,
+        Normmax,
+        NormmaxLoss,
+        SoftmaxLoss,
+        Sparsemax,
+        SparsemaxLoss,
+    )
+    from uncork.nn.shape import support_share_from_shape, tau_from_shape
+    from uncork.nn.tau import TauMeter, calibrate_tau, tau_from_data
+
+# Where each name lives. Imported when first used: the parts without torch import without it.
+_HOME = {
+    "functional": "functional",
+    "hf": "hf",
+    "reference": "reference",
+    "SparseOutput": "entmax",
+    "AlphaReLU": "modules",
+    "AlphaReLULoss": "modules",
+    "Budget": "modules",
+    "Entmax": "modules",
+    "EntmaxLoss": "modules",
+    "LogEntmax": "modules",
+    "Normmax": "modules",
+    "NormmaxLoss": "modules",
+    "SoftmaxLoss": "modules",
+    "Sparsemax": "modules",
+    "SparsemaxLoss": "modules",
+    "TauMeter": "tau",
+    "calibrate_tau": "tau",
+    "tau_from_data": "tau",
+    "tau_from_shape": "shape",
+    "support_share_from_shape": "shape",
+}
+
+__all__ = [
+    "AlphaReLU",
+    "AlphaReLULoss",
+    "Budget",
+    "Entmax",
+    "EntmaxLoss",
+    "LogEntmax",
+    "Normmax",
+    "NormmaxLoss",
+    "SoftmaxLoss",
+    "SparseOutput",
+    "Sparsemax",
+    "SparsemaxLoss",
+    "TauMeter",
+    "calibrate_tau",
+    "functional",
+    "hf",
+    "reference",
+    "support_share_from_shape",
+    "tau_from_data",
+    "tau_from_shape",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'uncork.nn' has no attribute {name!r}")
+    module = importlib.import_module(f"uncork.nn.{_HOME[name]}")
+    return module if _HOME[name] == name else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

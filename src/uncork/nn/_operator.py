@@ -1,0 +1,57 @@
+"""A row solver as one opaque torch operator: torch.compile and vmap see a call, not a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from uncork.nn._rows import Alpha
+from uncork.nn._torch import torch
+
+Tensor = torch.Tensor
+Solver = Callable[[Tensor, Alpha], Tensor]
+
+
+def as_operator(name: str, solve: Solver) -> Solver:
+    """`solve(v (..., n), parameter) -> (..., 1)` as the operator `uncork::name`.
+
+    The parameter is a float, or a tensor with v's number of dimensions and size 1 in the last.
+    The operator has no gradient of its own: the transforms' own autograd functions call it.
+    """
+
+    def run(v: Tensor, rows: Tensor | None, constant: float) -> Tensor:
+        return solve(v, constant if rows is None else rows).clone()
+
+    operator = torch.library.custom_op(
+        f"uncork::{name}",
+        run,
+        mutates_args=(),
+        schema="(Tensor v, Tensor? rows, float constant) -> Tensor",
+    )
+
+    @operator.register_fake
+    def shape_only(v: Tensor, rows: Tensor | None, constant: float) -> Tensor:
+        return v.new_empty((*v.shape[:-1], 1))
+
+    def batched(
+        info: Any, in_dims: tuple[Any, ...], v: Tensor, rows: Tensor | None, constant: float
+    ) -> tuple[Tensor, int]:
+        v_dim, rows_dim, _ = in_dims
+        if v_dim is None:
+            v = v.expand((info.batch_size, *v.shape))
+        else:
+            v = v.movedim(v_dim, 0)
+        if rows is not None:
+            rows = rows.unsqueeze(0) if rows_dim is None else rows.movedim(rows_dim, 0)
+        return operator(v, rows, constant), 0
+
+    operator.register_vmap(batched)
+
+    def call(v: Tensor, parameter: Alpha) -> Tensor:
+        if isinstance(parameter, Tensor):
+            result: Tensor = operator(v, parameter, 0.0)
+        else:
+            result = operator(v, None, parameter)
+        return result
+
+    return call

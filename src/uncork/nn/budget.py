@@ -1,0 +1,107 @@
+"""budget: the relaxed k-subset, argmin ½‖z − p‖² over 0 ≤ p ≤ 1, Σp = k.
+
+p = clip(z − t, 0, 1) with one t per row; k = 1 is sparsemax.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from uncork.nn._operator import as_operator
+from uncork.nn._rows import Alpha
+from uncork.nn._torch import torch
+from uncork.nn.threshold import MOST_STEPS
+
+Tensor = torch.Tensor
+
+
+def budget_rows(z: Tensor, budget: Alpha) -> Tensor:
+    """z (..., n), budget ≥ 0 a float or (..., 1)  →  p (..., n).
+
+    Where fewer than `budget` entries are finite they are all 1 and the sum falls short.
+    """
+    if z.numel() == 0:
+        return z.clone()
+    # Shifting z leaves p unchanged: shift by the entry t must lie just below, so that t ∈ [−1, 0].
+    pivot = _pivot(z.detach(), budget)
+    v = z - torch.where(pivot.isfinite(), pivot, torch.zeros_like(pivot))
+    threshold = BudgetThreshold.apply(v, budget)
+    inside = _inside(v, threshold)
+    outside = (v - threshold).detach().clamp(0, 1)
+    moving = torch.where(inside, v - threshold, outside)
+    full = (v.detach() > -math.inf).to(v.dtype)
+    if isinstance(budget, Tensor):
+        return torch.where(budget >= z.shape[-1], full, moving)
+    return full if budget >= z.shape[-1] else moving
+
+
+def _pivot(z: Tensor, budget: Alpha) -> Tensor:
+    """The ⌈k⌉-th largest entry: above it at most ⌈k⌉ − 1 entries can be positive."""
+    n = z.shape[-1]
+    if not isinstance(budget, Tensor):
+        rank = min(max(math.ceil(budget), 1), n)
+        return z.topk(rank, -1).values[..., -1:]
+    order = z.sort(-1, descending=True).values
+    index = (budget.detach().ceil().clamp(1, n) - 1).long().expand((*z.shape[:-1], 1))
+    return order.gather(-1, index)
+
+
+def _inside(v: Tensor, threshold: Tensor) -> Tensor:
+    """Where 0 < p < 1: the entries that move with t."""
+    x = (v - threshold).detach()
+    return (x > 0) & (x < 1)
+
+
+class BudgetThreshold(torch.autograd.Function):
+    """t ∈ [−1, 0] with Σ clip(v − t, 0, 1) = k.  v (..., n)  →  t (..., 1)."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(v: Tensor, budget: Alpha) -> Tensor:
+        return _threshold(v, budget)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        v, budget = inputs
+        ctx.shape = budget.shape if isinstance(budget, Tensor) else None
+        ctx.save_for_backward(v, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        v, threshold = ctx.saved_tensors
+        inside = _inside(v, threshold).to(v.dtype)
+        size = inside.sum(-1, keepdim=True).clamp(min=1)
+        dbudget = None
+        if ctx.needs_input_grad[1]:
+            dbudget = (-grad * (inside.sum(-1, keepdim=True) > 0) / size).sum_to_size(ctx.shape)
+        return grad * inside / size, dbudget
+
+
+def _solve(v: Tensor, budget: Alpha) -> Tensor:
+    """Newton on a piecewise linear function, kept inside a bracket that bisection closes."""
+    tiny = torch.finfo(v.dtype).eps
+    low = v.new_full((*v.shape[:-1], 1), -1.0)
+    high = torch.zeros_like(low)
+    threshold = 0.5 * (low + high)
+    done = torch.zeros_like(low, dtype=torch.bool)
+    before = torch.full_like(low, math.inf)
+    for _ in range(MOST_STEPS[v.dtype]):
+        x = v - threshold
+        excess = x.clamp(0, 1).sum(-1, keepdim=True) - budget
+        size = ((x > 0) & (x < 1)).sum(-1, keepdim=True)
+        low = torch.where(excess >= 0, threshold, low)
+        high = torch.where(excess <= 0, threshold, high)
+        proposal = threshold + excess / size
+        unsafe = ~((proposal >= low) & (proposal <= high)) | (excess.abs() > 0.5 * before)
+        proposal = torch.where(unsafe, 0.5 * (low + high), proposal)
+        before = excess.abs()
+        done = done | (excess == 0) | (high - low <= tiny) | (proposal == threshold)
+        threshold = torch.where(done, threshold, proposal)
+        if v.device.type == "cpu" and bool(done.all()):
+            break
+    return threshold
+
+
+_threshold = as_operator("budget_threshold", _solve)

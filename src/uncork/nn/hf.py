@@ -1,0 +1,183 @@
+"""Fitting into transformers (5 and later): loss functions, and decoding from sparse outputs.
+
+    model.loss_function = uncork.nn.hf.causal_lm_loss("entmax", alpha=1.5)
+    Trainer(..., compute_loss_func=uncork.nn.hf.trainer_loss("alpha_relu", tau=0.3))
+    model.generate(..., logits_processor=[uncork.nn.hf.EntmaxLogitsProcessor(alpha=1.5)])
+
+Nothing here imports transformers: it calls these objects, not the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from uncork.errors import UncorkError
+from uncork.nn import functional as F
+from uncork.nn._torch import torch
+
+Tensor = torch.Tensor
+
+_LOSSES: dict[str, Callable[..., Tensor]] = {
+    "softmax": F.softmax_loss,
+    "sparsemax": F.sparsemax_loss,
+    "entmax": F.entmax_loss,
+    "alpha_relu": F.alpha_relu_loss,
+    "normmax": F.normmax_loss,
+}
+
+
+def _loss(name: str | Callable[..., Tensor]) -> Callable[..., Tensor]:
+    if callable(name):
+        return name
+    if name not in _LOSSES:
+        raise UncorkError(f"loss must be one of {', '.join(sorted(_LOSSES))}, got {name!r}")
+    return _LOSSES[name]
+
+
+def _reduced(
+    loss: Callable[..., Tensor],
+    logits: Tensor,
+    labels: Tensor,
+    count: Tensor | int | None,
+    ignore_index: int,
+    options: dict[str, Any],
+) -> Tensor:
+    """A mean over the labels given; or a sum over all devices' share, divided by the global count
+    that gradient accumulation passes as num_items_in_batch."""
+    # float32 as transformers' own losses, so that 16-bit models report a precise loss.
+    logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    labels = labels.to(logits.device)
+    if count is None:
+        return loss(logits, labels, ignore_index=ignore_index, reduction="mean", **options)
+    total = loss(logits, labels, ignore_index=ignore_index, reduction="sum", **options)
+    return total / (count.to(total.device) if isinstance(count, Tensor) else count)
+
+
+def causal_lm_loss(name: str | Callable[..., Tensor] = "entmax", **options: Any) -> Any:
+    """A drop-in for transformers' ForCausalLMLoss: `model.loss_function = causal_lm_loss(...)`.
+
+    Labels are shifted here, as there. `options` go to the loss: alpha, tau, weight,
+    label_smoothing.
+    """
+    loss = _loss(name)
+
+    def loss_function(
+        logits: Tensor,
+        labels: Tensor,
+        vocab_size: int,
+        num_items_in_batch: Tensor | int | None = None,
+        ignore_index: int = -100,
+        shift_labels: Tensor | None = None,
+        **unused: Any,
+    ) -> Tensor:
+        if shift_labels is None:
+            padded = torch.nn.functional.pad(labels, (0, 1), value=ignore_index)
+            shift_labels = padded[..., 1:]
+        rows, target = logits.reshape(-1, vocab_size), shift_labels.reshape(-1)
+        return _reduced(loss, rows, target, num_items_in_batch, ignore_index, options)
+
+    return loss_function
+
+
+def masked_lm_loss(name: str | Callable[..., Tensor] = "entmax", **options: Any) -> Any:
+    """As :func:`causal_lm_loss` for models whose labels are not shifted: masked language models,
+    encoder-decoders, token classification."""
+    loss = _loss(name)
+
+    def loss_function(
+        logits: Tensor,
+        labels: Tensor,
+        vocab_size: int,
+        num_items_in_batch: Tensor | int | None = None,
+        ignore_index: int = -100,
+        **unused: Any,
+    ) -> Tensor:
+        rows, target = logits.reshape(-1, vocab_size), labels.reshape(-1)
+        return _reduced(loss, rows, target, num_items_in_batch, ignore_index, options)
+
+    return loss_function
+
+
+def trainer_loss(
+    name: str | Callable[..., Tensor] = "entmax",
+    *,
+    shift: bool = True,
+    ignore_index: int = -100,
+    **options: Any,
+) -> Any:
+    """For `Trainer(compute_loss_func=...)`: takes the model's outputs and the labels.
+
+    `shift` for causal language models; False for classifiers and encoder-decoders.
+    """
+    family = causal_lm_loss(name, **options) if shift else masked_lm_loss(name, **options)
+
+    def compute_loss(
+        outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None
+    ) -> Tensor:
+        logits = outputs["logits"] if isinstance(outputs, dict) else outputs.logits
+        result: Tensor = family(
+            logits, labels, logits.shape[-1], num_items_in_batch, ignore_index=ignore_index
+        )
+        return result
+
+    return compute_loss
+
+
+class EntmaxLogitsProcessor:
+    """Makes `generate` sample, and beam-search, from α-entmax: scores become log probabilities.
+
+    Classes off the support get −inf and are never drawn. Works on logits and on the log-softmax
+    scores of beam search alike, since α-entmax ignores a constant added to a row. A beam's score
+    is then the sum of its entmax log-probabilities.
+    """
+
+    supports_continuous_batching = False
+
+    def __init__(self, alpha: float = 1.5) -> None:
+        self.alpha = alpha
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        return F.log_entmax(scores, self.alpha, -1)
+
+
+class AlphaReLULogitsProcessor:
+    """Makes `generate` sample, and beam-search, from α-ReLU, normalised at each step.
+
+    α-ReLU does depend on a constant added to the row, and beam search hands processors
+    log-softmax scores whose constant is gone. So give the model: its raw logits are noted as it
+    runs and the constant is put back. Without `model` the scores are taken as raw logits, which is
+    right for sampling and greedy search. Close it (or use it in a `with`) to detach from the model.
+    """
+
+    supports_continuous_batching = False
+
+    def __init__(
+        self, alpha: float = 1.5, tau: float = 0.0, model: torch.nn.Module | None = None
+    ) -> None:
+        self.alpha, self.tau = alpha, float(tau)
+        self._raw: Tensor | None = None
+        self._hook = None if model is None else model.register_forward_hook(self._note)
+
+    def _note(self, model: torch.nn.Module, arguments: Any, outputs: Any) -> None:
+        self._raw = outputs.logits[:, -1, :].detach().float()
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        wide = scores.float()
+        if self._hook is not None and self._raw is not None:
+            # The class that leads is unmasked, so its raw logit tells the row's constant.
+            lead = wide.argmax(-1, keepdim=True)
+            wide = wide + (self._raw.to(wide.device).gather(-1, lead) - wide.gather(-1, lead))
+        return F.alpha_relu_log_scores(wide, self.alpha, self.tau, -1).to(scores.dtype)
+
+    def close(self) -> None:
+        """Detach from the model."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def __enter__(self) -> AlphaReLULogitsProcessor:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

@@ -1,0 +1,88 @@
+"""α-normmax: argmax_p ⟨z, p⟩ − ‖p‖_α over the simplex, a sparse map without α-entmax's temperature.
+
+With w = [z − t]₊ the solution is p = w^{1/(α−1)} / Σ w^{1/(α−1)}, where t makes ‖w‖_β = 1 for the
+conjugate exponent β = α/(α−1) (Blondel, Martins and Niculae 2020, Sec. 4.3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from uncork.nn._operator import as_operator
+from uncork.nn._rows import Alpha
+from uncork.nn._torch import torch
+from uncork.nn.deformed import on_support
+from uncork.nn.threshold import MOST_STEPS, shifted
+
+Tensor = torch.Tensor
+
+
+def normmax_rows(z: Tensor, alpha: Alpha) -> Tensor:
+    """z (..., n), alpha > 1 a float or (..., 1)  →  p (..., n). Masked rows give 0."""
+    if z.numel() == 0:
+        return z.clone()
+    # p does not change when z is shifted, so the maximum is a constant to the gradient.
+    v, _ = shifted(z)
+    top = (z - v).detach()
+    v = z - torch.where(top.isfinite(), top, torch.zeros_like(top))
+    threshold = NormmaxThreshold.apply(v, alpha)
+    support, w = on_support((v - threshold).relu())
+    power = torch.where(support, w.pow(1 / (alpha - 1)), torch.zeros_like(w))
+    total = power.sum(-1, keepdim=True)
+    return power / torch.where(total == 0, torch.ones_like(total), total)
+
+
+class NormmaxThreshold(torch.autograd.Function):
+    """t with ‖[v − t]₊‖_β = 1.  v (..., n) with largest entry 0  →  t (..., 1)."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(v: Tensor, alpha: Alpha) -> Tensor:
+        return _threshold(v, alpha)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        v, alpha = inputs
+        ctx.constant = None if isinstance(alpha, Tensor) else alpha
+        ctx.save_for_backward(v, output, *([alpha] if isinstance(alpha, Tensor) else []))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        v, threshold, *rest = ctx.saved_tensors
+        alpha = rest[0] if rest else ctx.constant
+        support, w = on_support((v - threshold).relu())
+        power = torch.where(support, w.pow(1 / (alpha - 1)), torch.zeros_like(w))
+        total = power.sum(-1, keepdim=True)
+        total = torch.where(total == 0, torch.ones_like(total), total)
+        dalpha = None
+        if ctx.needs_input_grad[1]:
+            # Σ w^β = 1 differentiated in α: dβ/dα = −1/(α−1)², and β Σ w^{β−1} = β Σ power.
+            moved = (power * w * w.log()).sum(-1, keepdim=True)
+            slope = -moved / (alpha * (alpha - 1) * total)
+            dalpha = (grad * slope).sum_to_size(alpha.shape)
+        return grad * power / total, dalpha
+
+
+def _solve(v: Tensor, alpha: Alpha) -> Tensor:
+    """Newton from below on the norm itself, convex in t: monotone, each row stops by its error."""
+    tiny = torch.finfo(v.dtype).eps
+    beta = alpha / (alpha - 1)
+    threshold = v.new_full((*v.shape[:-1], 1), -1.0)  # the largest entry alone has norm 1 here
+    done = torch.zeros_like(threshold, dtype=torch.bool)
+    for _ in range(MOST_STEPS[v.dtype]):
+        w = (v - threshold).relu()
+        power = w.pow(beta - 1)
+        if not isinstance(beta, Tensor):
+            power = torch.where(w > 0, power, torch.zeros_like(power))
+        total = (power * w).sum(-1, keepdim=True)  # Σ w^β
+        norm = total.pow(1 / beta)
+        step = (norm - 1) * norm.pow(beta - 1) / power.sum(-1, keepdim=True)
+        done = done | ~((norm > 1 + 2 * tiny) & (threshold + step > threshold))
+        threshold = torch.where(done, threshold, threshold + step)
+        if v.device.type == "cpu" and bool(done.all()):
+            break
+    return threshold
+
+
+_threshold = as_operator("normmax_threshold", _solve)

@@ -1,0 +1,115 @@
+"""What is true of a small head, found without uncork: exact rational arithmetic, and Z3 for ∄ x."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import z3
+
+from uncork import Audit, Ball, Box, Domain, Head, Verdict
+
+Row = list[Fraction]
+
+
+def exact_rows(head: Head) -> list[Row]:
+    """(w_i, b_i) of every class as fractions."""
+    rows = np.column_stack([head.rows(0, head.classes), head.offsets])
+    return [[Fraction(v) for v in row] for row in rows.tolist()]
+
+
+def logit(row: Row, x: Sequence[Fraction]) -> Fraction:
+    return sum((w * v for w, v in zip(row[:-1], x, strict=True)), row[-1])
+
+
+def lies_in(domain: Domain, x: Sequence[Fraction]) -> bool:
+    if isinstance(domain, Box):
+        lower, upper = domain.bounds(len(x))
+        return all(
+            (low == -np.inf or Fraction(low) <= v) and (high == np.inf or v <= Fraction(high))
+            for v, low, high in zip(x, lower.tolist(), upper.tolist(), strict=True)
+        )
+    if isinstance(domain, Ball):
+        return sum(v * v for v in x) <= Fraction(domain.radius) ** 2
+    return True
+
+
+def lead_at(head: Head, t: int, x: Sequence[float | Fraction]) -> Fraction:
+    """z_t minus the best logit of the classes that are not the same function as t, at x, exactly."""
+    rows = exact_rows(head)
+    at = [Fraction(v) for v in x]
+    others = [logit(row, at) for row in rows if row != rows[t]]
+    return logit(rows[t], at) - max(others) if others else Fraction(1)
+
+
+def equals(head: Head, t: int) -> list[int]:
+    rows = exact_rows(head)
+    return [i for i in range(head.classes) if rows[i] == rows[t]]
+
+
+def first_somewhere(head: Head, t: int, domain: Domain | None = None) -> bool:
+    """Whether some real x of the domain puts t, or t with its equals, strictly first (Z3)."""
+    domain = head.domain if domain is None else domain
+    rows = exact_rows(head)
+    solver = z3.Solver()
+    x = [z3.Real(f"x{j}") for j in range(head.features)]
+    for row in rows:
+        if row != rows[t]:
+            terms = [_number(a - b) * v for a, b, v in zip(rows[t], row, x, strict=False)]
+            solver.add(z3.Sum(terms) + _number(rows[t][-1] - row[-1]) > 0)
+    if isinstance(domain, Box):
+        lower, upper = domain.bounds(head.features)
+        for v, low, high in zip(x, lower.tolist(), upper.tolist(), strict=True):
+            if low > -np.inf:
+                solver.add(v >= _number(Fraction(low)))
+            if high < np.inf:
+                solver.add(v <= _number(Fraction(high)))
+    elif isinstance(domain, Ball):
+        solver.add(z3.Sum([v * v for v in x]) <= _number(Fraction(domain.radius) ** 2))
+    answer = solver.check()
+    assert answer != z3.unknown
+    return bool(answer == z3.sat)
+
+
+def expected(head: Head) -> list[Verdict]:
+    """The true verdict of every class."""
+    return [
+        Verdict.UNARGMAXABLE if not first_somewhere(head, t)
+        else Verdict.TIED if len(equals(head, t)) > 1
+        else Verdict.ARGMAXABLE
+        for t in range(head.classes)
+    ]  # fmt: skip
+
+
+def false_verdicts(audit: Audit, head: Head, domain: Domain | None = None) -> dict[int, str]:
+    """Classes whose verdict is not true, or whose witness does not win: class → what is wrong.
+
+    Witnesses are evaluated in fractions; that a class has none is asked of Z3. Undecided claims
+    nothing and is never false.
+    """
+    domain = audit.domain if domain is None else domain
+    wrong: dict[int, str] = {}
+    for t, verdict in enumerate(audit.verdicts):
+        alone = len(equals(head, t)) == 1
+        if verdict == Verdict.UNARGMAXABLE:
+            if first_somewhere(head, t, domain):
+                wrong[t] = "unargmaxable, but some x puts it first"
+        elif verdict in (Verdict.ARGMAXABLE, Verdict.TIED):
+            if alone != (verdict == Verdict.ARGMAXABLE):
+                wrong[t] = f"{verdict}, but it has {'no' if alone else 'an'} equal class"
+                continue
+            witness = audit.proofs.witness(head, t)
+            if witness is None:
+                wrong[t] = f"{verdict} without a witness"
+                continue
+            x = witness.fractions()
+            if not lies_in(domain, x):
+                wrong[t] = f"{verdict}, but its witness lies outside the domain"
+            elif not lead_at(head, t, x) > 0:
+                wrong[t] = f"{verdict}, but its witness does not win"
+    return wrong
+
+
+def _number(value: Fraction) -> z3.ArithRef:
+    return z3.Q(value.numerator, value.denominator)
