@@ -114,7 +114,7 @@ class Box(Domain):
         if self.lower.ndim == 0:
             return f"box:{float(self.lower):.17g},{float(self.upper):.17g}"
         pairs = (f"{a:.17g},{b:.17g}" for a, b in zip(self.lower, self.upper, strict=True))
-        return "box:" + ";".join(pairs)
+        return "box:" + ";".join(pairs) + (";" if self.lower.size == 1 else "")
 
     def __str__(self) -> str:
         if self.lower.ndim == 0:
@@ -152,7 +152,7 @@ class Ball(Domain):
             scaled = np.where(largest > 0, x / np.where(largest > 0, largest, 1.0), 0.0)
         norm = largest[..., 0] * np.sqrt((scaled**2).sum(axis=-1))
         slop = 1.0 + (x.shape[-1] + 8) * 2.0**-52
-        return np.isfinite(norm) & (norm * slop <= self.radius)
+        return np.isfinite(norm) & (np.nextafter(norm * slop, np.inf) <= self.radius)
 
     def spec(self) -> str:
         return f"ball:{self.radius:.17g}"
@@ -168,8 +168,9 @@ def parse_domain(text: str) -> Domain:
         if kind == "ball":
             return Ball(float(rest))
         if kind == "box":
-            pairs = [[float(part) for part in pair.split(",")] for pair in rest.split(";")]
-            if len(pairs) == 1 and len(pairs[0]) in (1, 2):
+            texts = rest.removesuffix(";").split(";")
+            pairs = [[float(part) for part in pair.split(",")] for pair in texts]
+            if ";" not in rest and len(pairs[0]) in (1, 2):
                 return Box(*pairs[0])
             if all(len(pair) == 2 for pair in pairs):
                 return Box(np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs]))

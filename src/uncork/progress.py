@@ -34,6 +34,7 @@ class ProgressBar(Progress):
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
+            TaskID,
             TextColumn,
             TimeElapsedColumn,
             TimeRemainingColumn,
@@ -52,7 +53,7 @@ class ProgressBar(Progress):
             disable=not console.is_terminal,
         )
         self._bars.start()
-        self._task = None
+        self._task: TaskID | None = None
         return self
 
     def stage(self, name: str, total: int) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from uncork.audit.rigour import UNIT, gamma, row_norms
+from uncork.audit.rigour import TINY, UNIT, gamma, row_norms
 from uncork.head import Head
 
 _ROWS = 4096
@@ -45,7 +45,7 @@ class Bulk:
                 total += block.sum(axis=0)
                 size += np.abs(block).sum(axis=0)
         centre = total / count
-        centre_error = gamma(count + 8) * size / count + np.abs(centre) * 4 * UNIT
+        centre_error = gamma(count + 8) * size / count + np.abs(centre) * 4 * UNIT + TINY
         bias = head.offsets
         transform, bounds = None, (np.inf, np.inf, np.inf, np.inf)
         found = _whiten(head, centre)
@@ -54,7 +54,7 @@ class Bulk:
         return cls(
             centre, centre_error, transform, *bounds,
             bias_mean=float(bias.mean()),
-            bias_error=gamma(count + 8) * float(np.abs(bias).mean()),
+            bias_error=gamma(count + 8) * float(np.abs(bias).mean()) + TINY,
             bias_range=(float(bias.min()), float(bias.max())),
         )  # fmt: skip
 
@@ -66,7 +66,7 @@ class Bulk:
         if self.transform is None or not np.isfinite(residual).all():
             return None
         size = np.linalg.norm(np.abs(residual) + error)
-        q = np.linalg.norm(self.transform @ residual)
+        q = np.linalg.norm(self.transform @ residual) + TINY
         # The product's own rounding, and what the residual's error can become.
         q += self.transform_norm * (gamma(len(residual) + 8) * size + np.linalg.norm(error))
         q *= 1 + gamma(len(residual) + 8)
@@ -125,7 +125,7 @@ def _bounds(
             leak += float((2 * sizes * errors + errors**2).sum())
             drift += float(errors.sum())
         slack = gamma(count + 8)
-        up = 1 + gamma(count + width + 64)
+        up = 1 + gamma(count + width**2 + 64)  # norms of d × d matrices are sums of d² squares
         moment = moment / count - np.eye(width)
         defect = (
             np.linalg.norm(moment) + (2 * slack * energy + leak) / count

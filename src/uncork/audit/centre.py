@@ -1,14 +1,14 @@
 """Deciding many classes at once: the analytic centre of a class's dual cone, on working sets.
 
-For class t let a_k be unit rows: u_i − u_t for the classes i of a working set, the mean row, and the
-sides of the domain (see `space`). Either some y has a_k·y < 0 for all k (then t wins at y against
+For class t let a_k be unit rows: u_i − u_t for the classes i of a working set, the mean row, and
+the sides of the domain (see `space`). Either some y has a_k·y < 0 for all k (then t wins at y against
 the working set), or some λ ≥ 0 has Σ λ_k a_k = 0 (then that mixture beats t everywhere): Gordan's
 alternative. Newton's method on the self-concordant
 
     φ(y) = −Σ log(1 − a_k·y)
 
-finds whichever is true. If the minimum exists, its gradient Σ a_k/(1 − a_k·y) = 0 is the mixture; if
-not, y runs off along a separating direction. Neither has to be awaited: with s = 1 − A y and the
+finds whichever is true. If the minimum exists, its gradient Σ a_k/(1 − a_k·y) = 0 is the mixture;
+if not, y runs off along a separating direction. Neither has to be awaited: with s = 1 − A y and the
 Newton step dy, λ_k = (1 + a_k·dy/s_k)/s_k balances exactly, and is a mixture as soon as it is
 non-negative; and any y with A y < 0 can be priced against all classes with one product. Where t
 then wins, y is a witness; where not, the worst offenders replace the rows of smallest λ.

@@ -1,4 +1,4 @@
-"""The certificate file: plain arrays in a zip (NumPy's npz), no pickle; see docs/certificates.md."""
+"""The certificate file: plain arrays in a zip, no pickle; see docs/certificates.md."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _members(audit: Audit) -> dict[str, np.ndarray]:
     members = {
         "header": np.array(json.dumps(header, ensure_ascii=True)),
         "verdict": proofs.verdicts.astype(np.uint8),
-        "margin": proofs.margins.astype(np.float32),
+        "margin": _rounded_down(proofs.margins),
         "group_class": np.array([i for g in proofs.groups for i in g.tolist()], dtype=np.int32),
         "group_size": np.array([len(g) for g in proofs.groups], dtype=np.int32),
     }
@@ -92,6 +92,12 @@ def _members(audit: Audit) -> dict[str, np.ndarray]:
         members[f"mixture{bits}_row"] = _joined([_steps(m.classes) for m in mixtures], np.int32)
         members[f"mixture{bits}_weight"] = _joined([m.weights for m in mixtures], dtype)
     return members
+
+
+def _rounded_down(values: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
+    return np.where(narrow > values, np.nextafter(narrow, np.float32(-np.inf)), narrow)
 
 
 def _joined(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
@@ -150,6 +156,10 @@ def _read(archive: Any, head: Head | None) -> Audit:
     for bits in (32, 64):
         _read_inputs(archive, proofs, bits, classes, features)
         _read_mixtures(archive, proofs, bits, classes)
+    named = [*header["exact_witnesses"], *header["exact_mixtures"], *header["reasons"]]
+    named += header["asked"] or []
+    if not _are_ids(np.array([int(t) for t in named], dtype=np.int64), classes):
+        raise UncorkError("the header names a class that does not exist")
     for t, (numerators, denominator) in header["exact_witnesses"].items():
         whole, scale = tuple(int(n) for n in numerators), int(denominator)
         if len(whole) != features or scale <= 0:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from uncork.audit.bulk import Bulk
-from uncork.audit.rigour import TINY, gamma, integers, row_norms
+from uncork.audit.rigour import SMALLEST, TINY, UNIT, gamma, integers, lower_float, row_norms
 from uncork.audit.verdict import Mixture, Witness
 from uncork.domain import Ball, Box, Domain
 from uncork.head import Head
@@ -127,7 +127,7 @@ class Certifier:
         # upper bound: [w, b + κ|b| + slop, κ‖w‖] · [x, 1, ‖x‖].
         inputs = put(np.column_stack([x, np.ones(len(x)), reach]))
         bias_column = self.offsets + self._kappa * np.abs(self.offsets) + self._slop
-        extra = np.column_stack([bias_column, self._kappa * self.norms])
+        extra = np.column_stack([bias_column, np.nextafter(self._kappa * self.norms, np.inf)])
         best = put(np.full(len(x), -np.inf))
         for start, block in self.device.blocks(self.head):
             stop = start + block.shape[0]
@@ -142,7 +142,11 @@ class Certifier:
                         scores[k, i - start] = -np.inf
             # NaN (an overflow) must not vanish in a maximum: a NaN here refuses the witness.
             best = xp.maximum(best, xp.max(scores, axis=1))
-        return own, self.device.get(best)
+        rivals = self.device.get(best)
+        # Where a partial sum may have overflowed, to either side, the bounds say nothing.
+        with np.errstate(over="ignore"):
+            largest = reach * self.norms.max() + np.abs(self.offsets).max()
+        return own, np.where(np.isfinite(4 * largest), rivals, np.nan)
 
     def _own_group(self, t: int, groups: dict[int, np.ndarray]) -> list[int]:
         if t not in groups:
@@ -196,9 +200,9 @@ class Certifier:
                 z_i = Fraction(_dot(mine, numerators, scale), mine_scale)
                 low = z_t - z_i if low is None else min(low, z_t - z_i)
                 if low <= 0:
-                    return float(low / scale)
+                    return lower_float(low / scale)
         # Nothing close: every other row is below by the bounds, by an amount not looked at.
-        return 5e-324 if low is None else _towards_zero(low / scale)
+        return SMALLEST if low is None else lower_float(low / scale)
 
     # Mixtures
 
@@ -214,15 +218,18 @@ class Certifier:
         exactly = None if mixture.integers is None else [Fraction(w) for w in mixture.integers]
         if exactly is not None and len(exactly) != len(classes):
             return float("nan")
+        with np.errstate(over="ignore"):
+            away = self.head.rows(t, t + 1) - self.head.take(classes)  # (n, d): w_t − w_i
+            bias_away = self.offsets[t] - self.offsets[classes]
         # Weight on t itself, or on its equals, cancels: it proves nothing about the group.
-        other = np.array([i != t and not self.equal(i, t) for i in classes.tolist()], dtype=bool)
+        other = away.any(axis=1) | (bias_away != 0)
         classes, weights = classes[other], weights[other]
         if not 0 < float(weights.sum()) + mixture.bulk < np.inf:
             return float("nan")
         if exactly is not None:
             kept = [w for w, keep in zip(exactly, other.tolist(), strict=True) if keep]
             return self._exact_mixture(t, classes, kept)
-        lead = self._float_mixture(t, classes, weights, mixture.bulk)
+        lead = self._float_mixture(t, away[other], bias_away[other], weights, mixture.bulk)
         if lead >= 0:
             return lead
         if mixture.bulk == 0 and len(classes) * self.head.features <= 200_000:
@@ -234,66 +241,74 @@ class Certifier:
     def _sane(self, classes: np.ndarray, weights: np.ndarray, bulk: float) -> bool:
         if classes.shape != weights.shape or classes.ndim != 1:
             return False
-        if len(classes) and not (0 <= classes.min() and classes.max() < self.head.classes):
+        if len(classes) and not (classes.min() >= 0 and classes.max() < self.head.classes):
             return False
         return bool(np.isfinite(weights).all() and (weights >= 0).all() and 0 <= bulk < np.inf)
 
     def _float_mixture(
-        self, t: int, classes: np.ndarray, weights: np.ndarray, bulk: float
+        self, t: int, away: np.ndarray, bias_away: np.ndarray, weights: np.ndarray, bulk: float
     ) -> float:
-        own, own_bias = self.head.rows(t, t + 1)[0], self.offsets[t]
+        own, own_bias = self.head.rows(t, t + 1)[0], float(self.offsets[t])
         total = float(weights.sum()) + bulk
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            away = own - self.head.take(classes)  # (n, d): w_t − w_i
-            bias_away = own_bias - self.offsets[classes]
-            error = gamma(len(classes) + 8)
+            error = gamma(len(weights) + 8)
             residual = weights @ away
             residual_error = error * (weights @ np.abs(away))
             lead = float(weights @ bias_away)
             lead_error = error * float(weights @ np.abs(bias_away))
-            tiny = (len(classes) + 8) * TINY * (1 + total)
+            tiny = (len(weights) + 8) * TINY * (1 + total)
             if bias_away.any():
                 lead_error += tiny
-            plain = self._upper(residual, residual_error + tiny, lead, lead_error)
             if bulk == 0:
-                return -plain / total
-            return max(
-                (-upper / total for upper in self._with_bulk(
-                    t, own, own_bias, bulk, residual, residual_error + tiny,
-                    lead, lead_error)),
-                default=float("nan"),
-            )  # fmt: skip
+                uppers = [self._upper(residual, residual_error + tiny, lead, lead_error)]
+            else:
+                uppers = list(
+                    self._with_bulk(
+                        own, own_bias, bulk, residual, residual_error + tiny, lead, lead_error
+                    )
+                )
+        return max((_lead(upper, total) for upper in uppers), default=float("nan"))
 
-    def _with_bulk(self, t, own, own_bias, bulk, residual, residual_error, lead, lead_error):
+    def _with_bulk(
+        self,
+        own: np.ndarray,
+        own_bias: float,
+        bulk: float,
+        residual: np.ndarray,
+        residual_error: np.ndarray,
+        lead: float,
+        lead_error: float,
+    ) -> Iterator[float]:
         """Upper bounds on Σ λ_i (z_t − z_i) with the bulk's weight added, one for each argument."""
         mean = self.bulk
+
+        def upper(residual, residual_error, nudge: float) -> float:
+            behind = own_bias - mean.bias_low(nudge)
+            error = 8 * (UNIT * bulk * abs(behind) + TINY * (1 + bulk)) if behind else 0.0
+            return self._upper(residual, residual_error, lead + bulk * behind, lead_error + error)
+
         shift = bulk * (own - mean.centre)
         total = residual + shift
-        error = residual_error + 4 * 2.0**-53 * (np.abs(shift) + np.abs(residual))
+        error = residual_error + 4 * UNIT * (np.abs(shift) + np.abs(residual)) + TINY * (1 + bulk)
         # 1. The bulk as the mean row itself, known up to its own rounding.
-        low = mean.bias_low(0.0)
-        yield self._upper(
-            total, error + bulk * mean.centre_error,
-            lead + bulk * (own_bias - low), lead_error + bulk * 8 * 2.0**-53 * abs(own_bias - low),
-        )  # fmt: skip
+        yield upper(total, error + bulk * mean.centre_error + TINY, 0.0)
         # 2. The bulk as a point near the mean that leaves a residual of our choosing: one that no
         #    infinite side of the domain sees, or none at all.
         for wanted in (_finite_part(self.domain, total), np.zeros_like(total)):
-            nudge = mean.nudge((total - wanted) / bulk, error / bulk)
+            nudge = mean.nudge((total - wanted) / bulk, error / bulk + TINY)
             if nudge is not None:
-                low = mean.bias_low(nudge)
-                yield self._upper(
-                    wanted, 0.0,
-                    lead + bulk * (own_bias - low),
-                    lead_error + bulk * 8 * 2.0**-53 * abs(own_bias - low),
-                )  # fmt: skip
+                yield upper(wanted, np.zeros_like(wanted), nudge)
 
-    def _upper(self, residual, residual_error, lead: float, lead_error: float) -> float:
+    def _upper(
+        self, residual: np.ndarray, residual_error: np.ndarray, lead: float, lead_error: float
+    ) -> float:
         """max over x ∈ D of r·x + s, rounded up, for r and s within their errors."""
         support, size = _support(self.domain, residual, residual_error)
         if not np.isfinite(support):
             return float("nan") if np.isnan(support) else float("inf")
         rounding = gamma(self.head.features + 8) * (size + abs(lead) + lead_error)
+        if residual.any() or residual_error.any():
+            rounding += (self.head.features + 8) * TINY
         return support + lead + lead_error + rounding
 
     def _exact_mixture(self, t: int, classes: np.ndarray, weights: list[Fraction]) -> float:
@@ -314,12 +329,17 @@ class Certifier:
         upper = _support_exactly(self.domain, residual[:-1], residual[-1])
         if upper is None:
             return float("nan")
-        if upper <= 0:
-            return _towards_zero(-upper / total)
-        return float(-upper / total)
+        return lower_float(-upper / total)
 
 
-def _support(domain: Domain, residual: np.ndarray, error) -> tuple[float, float]:
+def _lead(upper: float, total: float) -> float:
+    """−upper/total rounded down, zero or more only if `upper` is zero or less."""
+    if upper > 0:
+        return min(-upper / total, -SMALLEST)
+    return -upper / total * (1 - 4 * UNIT)
+
+
+def _support(domain: Domain, residual: np.ndarray, error: np.ndarray) -> tuple[float, float]:
     """max over x ∈ D of r·x for r within `error` of `residual`, and the size of what was summed."""
     r = np.asarray(residual, dtype=np.float64)
     low, high = r - error, r + error
@@ -403,11 +423,3 @@ def _gcd(a: int, b: int) -> int:
 def _dot(row_and_bias: Sequence[int], x: Sequence[int], one: int) -> int:
     """(w·x + b) · one in integers, for x given over the denominator `one`."""
     return sum(a * b for a, b in zip(row_and_bias, x, strict=False)) + row_and_bias[-1] * one
-
-
-def _towards_zero(value: Fraction) -> float:
-    """A float no further from zero than a non-negative fraction; the least positive one if tiny."""
-    result = float(value)
-    if Fraction(result) > value:
-        result = float(np.nextafter(result, 0.0))
-    return result if result or not value else 5e-324

@@ -47,9 +47,10 @@ def decide_exactly(
     if isinstance(domain, Ball) and (head.offsets != head.offsets[0]).any():
         # The box around the ball: a mixture for it holds in the ball, a witness may.
         found = decide_exactly(head, Box(domain.radius), t, start, repeats, seconds)
-        outside = isinstance(found, Witness) and sum(v * v for v in found.fractions()) > Fraction(
-            domain.radius
-        ) ** 2
+        outside = (
+            isinstance(found, Witness)
+            and sum(v * v for v in found.fractions()) > Fraction(domain.radius) ** 2
+        )
         return None if outside else found
     deadline = time.monotonic() + seconds
     own = _exact_row(head, t)

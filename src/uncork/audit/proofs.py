@@ -37,6 +37,20 @@ class Proofs:
             scales=np.zeros(classes, dtype=np.float32),
         )
 
+    def copy(self) -> Proofs:
+        """A copy that can be continued without changing this one; the proofs are shared."""
+        return Proofs(
+            self.verdicts.copy(),
+            self.margins.copy(),
+            self.formula,
+            self.scales.copy(),
+            dict(self.inputs),
+            dict(self.exact),
+            dict(self.mixtures),
+            list(self.groups),
+            dict(self.reasons),
+        )
+
     def ids(self, verdict: Verdict) -> np.ndarray:
         return np.flatnonzero(self.verdicts == verdict)
 

@@ -1,4 +1,4 @@
-"""The recorder: the only way into `Proofs`. What is proposed is written down once it is certified."""
+"""The recorder: the only way into `Proofs`. A proposal is written down once certified."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from uncork.audit.proofs import Proofs
 from uncork.audit.space import Space
 from uncork.audit.verdict import Mixture, Verdict, Witness
 
-_ROBUST = 1e-9  # a formula's margin, as a share of the logits' size, that other machines' rounding keeps
+_ROBUST = (
+    1e-9  # a formula's margin, as a share of the logits' size, that other machines' rounding keeps
+)
 
 
 class Recorder:
@@ -44,6 +46,7 @@ class Recorder:
         from uncork.audit.verify import verify_proofs
 
         begun = time.perf_counter()
+        earlier = earlier.copy()
         failed = verify_proofs(self.certifier, earlier, self.backend).failed
         earlier.verdicts[list(failed)] = Verdict.UNDECIDED
         for t in failed:

@@ -37,7 +37,8 @@ class Audit:
     algorithm: str = "fast"
     device: str = "cpu"
     seconds: dict[str, float] = field(default_factory=dict)
-    low_precision: dict[str, int] | None = None
+    low_precision: dict[str, Any] | None = None
+    proven: bool = False  # whether every verdict passed the certifier in this run
 
     @property
     def classes(self) -> int:
@@ -73,11 +74,6 @@ class Audit:
             "tied": len(self.tied),
             "undecided": len(self.undecided),
         }
-
-    @property
-    def proven(self) -> bool:
-        """Whether every verdict other than undecided passed the certifier in this run."""
-        return True  # nothing enters `proofs` unless it did
 
     def label(self, class_id: int) -> str:
         return str(class_id) if self.labels is None else self.labels[class_id]

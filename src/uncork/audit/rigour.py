@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import sys
+from fractions import Fraction
+
 import numpy as np
 
 UNIT = 2.0**-53  # rounding to nearest errs by at most this share
 TINY = 2.0**-1022  # no underflow errs by more, gradual or flushed to zero
+SMALLEST = 5e-324
+LARGEST = sys.float_info.max
 
 
 def gamma(n: int) -> float:
@@ -19,7 +25,24 @@ def row_norms(rows: np.ndarray) -> np.ndarray:
     scale = np.where(largest > 0, largest, 1.0)
     with np.errstate(over="ignore", under="ignore"):
         square = ((rows / scale[:, None]) ** 2).sum(axis=1)
-        return scale * np.sqrt(square) * (1 + gamma(rows.shape[1] + 8)) * (largest > 0)
+        norms = scale * np.sqrt(square) * (1 + gamma(rows.shape[1] + 8))
+    # Among the subnormals a factor rounds away: one step up is always enough.
+    return np.where(largest > 0, np.nextafter(norms, np.inf), 0.0)
+
+
+def lower_float(value: Fraction) -> float:
+    """A float no greater than the fraction, except that its sign is kept: > 0 stays > 0."""
+    if value == 0:
+        return 0.0
+    try:
+        result = float(value)
+    except OverflowError:
+        return LARGEST if value > 0 else -math.inf
+    if Fraction(result) > value:
+        result = math.nextafter(result, -math.inf)
+    if value > 0:
+        return max(result, SMALLEST)
+    return min(result, -SMALLEST)
 
 
 def integers(values: np.ndarray) -> tuple[list[int], int]:

@@ -14,6 +14,7 @@ from uncork.audit.backend import Backend, choose_backend
 from uncork.audit.certify import Certifier
 from uncork.audit.duplicates import equal_classes
 from uncork.audit.exact import Limit, decide_exactly
+from uncork.audit.low_precision import low_precision
 from uncork.audit.recorder import Recorder
 from uncork.audit.result import Audit
 from uncork.audit.rows import decide_by_rows
@@ -43,6 +44,7 @@ class Options:
     patience: int | None = None
     algorithm: str = "fast"
     time_limit: float | None = None
+    low_precision: bool = False
     exact_seconds: float = 60.0
 
     def __post_init__(self) -> None:
@@ -65,6 +67,7 @@ def audit(
     device: str = "auto",
     jobs: int | None = None,
     time_limit: float | None = None,
+    low_precision: bool = False,
     progress: bool | Progress = False,
     resume: Audit | None = None,
 ) -> Audit:
@@ -72,9 +75,10 @@ def audit(
 
     Every verdict in the result has passed the certifier. `classes` asks for some only;
     `approximate` stops after screening; `time_limit` (seconds) and Ctrl-C leave the rest undecided,
-    the latter by raising `Interrupted` with the audit so far; `resume` continues an earlier one.
+    the latter by raising `Interrupted` with the audit so far; `resume` continues an earlier one;
+    `low_precision` also counts how the witnesses fare with logits computed in the head's own type.
     """
-    options = Options(approximate, patience, algorithm, time_limit)
+    options = Options(approximate, patience, algorithm, time_limit, low_precision)
     backend = choose_backend(device, jobs)
     if not 1e-9 < magnitude_unit(head) < 1e9 and backend.name == "cpu":
         backend = Backend(jobs, np.float64)  # magnitudes whose squares float32 cannot hold
@@ -128,6 +132,11 @@ class _Run:
             self.recorder.flush()
         self._explain(left)
         result = self._result()
+        if not self.interrupted and self.options.low_precision:
+            begun = time.perf_counter()
+            result.low_precision = low_precision(self.head, result.proofs, self.backend)
+            self.seconds["low precision"] = time.perf_counter() - begun
+            self.seconds["total"] = time.perf_counter() - self.started
         if self.interrupted:
             raise Interrupted(result)
         return result
@@ -310,6 +319,7 @@ class _Run:
             algorithm=self.options.algorithm,
             device=self.backend.name,
             seconds=self.seconds,
+            proven=True,  # nothing enters the proofs unless it passed
         )
 
 

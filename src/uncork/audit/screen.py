@@ -14,8 +14,8 @@ import numpy as np
 
 from uncork.audit.space import Space
 
-# Takes a proposal: classes (n,), an input for each (n, d), and whether these inputs are the classes'
-# own first guesses (which a certificate stores as a formula).
+# Takes a proposal: classes (n,), an input for each (n, d), and whether these inputs are the
+# classes' own first guesses (which a certificate stores as a formula).
 Propose = Callable[[np.ndarray, np.ndarray, bool], None]
 
 _WORTH_IT = 0.01  # another reflection is made while it frees this share of the live classes
@@ -37,9 +37,7 @@ def winners(space: Space, y: Any) -> np.ndarray:
     parts = [y[start : start + step] for start in range(0, y.shape[0], step)]
 
     def first(part: Any) -> np.ndarray:
-        return space.representative[
-            backend.get(backend.xp.argmax(part @ space.points.T, axis=1))
-        ]
+        return space.representative[backend.get(backend.xp.argmax(part @ space.points.T, axis=1))]
 
     with backend.threads() as over:
         found = list(over(first, parts))

@@ -1,7 +1,7 @@
 """The space that searching happens in: rows centred and whitened, bias and domain folded in.
 
-A class's point is u_i = (v_i, β_i): v_i = K(w_i − μ) the whitened row, β_i = (b_i − b̄)/σ its bias. A
-direction y = (y_x, y_0) with y_0 > 0 stands for the input x = σ Kᵀy_x / y_0, and
+A class's point is u_i = (v_i, β_i): v_i = K(w_i − μ) the whitened row, β_i = (b_i − b̄)/σ its bias.
+A direction y = (y_x, y_0) with y_0 > 0 stands for the input x = σ Kᵀy_x / y_0, and
 
     z_t − z_i  has the sign of  (u_t − u_i)·y,
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,7 +41,9 @@ def verify(
 ) -> Verification:
     """Check every verdict of an audit against a head; `.ok` is the answer, `.failed` names why not.
 
-    Raises `UncorkError` where the audit is of other weights, since then no proof means anything.
+    The margins a file claims are replaced by those proven here, and `audit.proven` says whether
+    everything held. Raises `UncorkError` where the audit is of other weights: then no proof means
+    anything.
     """
     if audit.fingerprint != head.fingerprint:
         raise UncorkError(
@@ -53,7 +54,9 @@ def verify(
         raise UncorkError("the certificates are for a head of another shape")
     audit.domain.check(head.features)
     backend = choose_backend(device, jobs)
-    return verify_proofs(Certifier(head, audit.domain, backend), audit.proofs, backend, tick)
+    result = verify_proofs(Certifier(head, audit.domain, backend), audit.proofs, backend, tick)
+    audit.proven = result.ok
+    return result
 
 
 def verify_proofs(
@@ -72,40 +75,50 @@ def _verify(
 ) -> Verification:
     result = Verification()
     groups = _checked_groups(certifier, proofs, result)
-    first = np.array([int(g[0]) for g in groups.values()], dtype=np.int64)
-    wanted = np.flatnonzero(proofs.verdicts == Verdict.ARGMAXABLE)
-    wanted = np.union1d(wanted, first[proofs.verdicts[first] == Verdict.TIED]).astype(np.int64)
+    # Only a group's first class stands for it; an argmaxable class has to beat its equals too.
+    firsts = {int(group[0]) for group in groups.values()}
+    tied = [t for t in firsts if proofs.verdicts[t] == Verdict.TIED]
+    wanted = np.union1d(proofs.ids(Verdict.ARGMAXABLE), np.array(tied, dtype=np.int64))
+    groups_of_tied = {t: groups[t] for t in tied}
     good = np.zeros(len(proofs.verdicts), dtype=bool)
 
-
     def witnessed(classes: np.ndarray) -> np.ndarray:
-        return certifier.witnesses(classes, proofs.stored_inputs(certifier.head, classes), groups)
+        return certifier.witnesses(
+            classes, proofs.stored_inputs(certifier.head, classes), groups_of_tied
+        )
 
     stored = wanted[proofs.has_input(wanted)]
-    parts = [stored[start : start + backend.inputs] for start in range(0, len(stored), backend.inputs)]
+    parts = [
+        stored[start : start + backend.inputs] for start in range(0, len(stored), backend.inputs)
+    ]
     with backend.threads() as over:
         for part, margins in zip(parts, over(witnessed, parts), strict=True):
             good[part] = margins > 0
+            proofs.margins[part] = margins
             tick(len(part))
     for t, witness in proofs.exact.items():
-        good[t] = certifier.exact_witness(t, witness, groups) > 0
+        proofs.margins[t] = certifier.exact_witness(t, witness, groups_of_tied)
+        good[t] = proofs.margins[t] > 0
 
-    def beaten(t: int) -> bool:
+    def beaten(t: int) -> float:
         mixture = proofs.mixtures.get(t)
-        return mixture is not None and certifier.mixture(t, mixture) >= 0
+        return float("nan") if mixture is None else certifier.mixture(t, mixture)
 
     lost = proofs.ids(Verdict.UNARGMAXABLE).tolist()
     if lost:
         _ = certifier.bulk  # once, before the threads ask for it
     with backend.threads() as over:
-        for t, holds in zip(lost, over(beaten, lost), strict=True):
-            good[t] = holds
+        for t, lead in zip(lost, over(beaten, lost), strict=True):
+            good[t] = lead >= 0
+            proofs.margins[t] = -lead
             tick(1)
     for t in proofs.ids(Verdict.TIED).tolist():
-        good[t] = t in groups and good[int(groups[t][0])]
+        if t in groups and int(groups[t][0]) in groups_of_tied:
+            good[t] = good[int(groups[t][0])]
+            proofs.margins[t] = proofs.margins[int(groups[t][0])]
     for t in np.flatnonzero((proofs.verdicts != Verdict.UNDECIDED) & ~good).tolist():
-        verdict = str(Verdict(int(proofs.verdicts[t])))
-        result.failed.setdefault(t, f"the proof that it is {verdict} does not hold")
+        claim = Verdict(int(proofs.verdicts[t]))
+        result.failed.setdefault(t, f"the proof that it is {claim} does not hold")
     for verdict in (Verdict.ARGMAXABLE, Verdict.UNARGMAXABLE, Verdict.TIED):
         result.held[str(verdict)] = int(((proofs.verdicts == verdict) & good).sum())
     return result
@@ -118,8 +131,8 @@ def _checked_groups(
     groups: dict[int, np.ndarray] = {}
     for group in proofs.groups:
         ids = group.tolist()
-        unequal = [i for i in ids[1:] if not certifier.equal(i, ids[0])]
-        if unequal or len(ids) < 2:
+        unequal = [i for i in ids[1:] if not certifier.equal(i, ids[0]) or i in groups]
+        if unequal or len(set(ids)) < max(2, len(ids)) or ids[0] in groups:
             result.failed.update(dict.fromkeys(unequal or ids, "it does not equal its group"))
         else:
             groups.update(dict.fromkeys(ids, group))

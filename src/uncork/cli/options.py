@@ -19,7 +19,9 @@ class Device(str, Enum):
     cuda = "cuda"
 
 
-Source = Annotated[str, typer.Argument(help="Model file: .npz, .npy, .safetensors or .onnx.")]
+Source = Annotated[
+    str, typer.Argument(help="Model file: .npz, .npy, .safetensors or .onnx.", metavar="SOURCE")
+]
 Weight = Annotated[str | None, typer.Option(help="Name of the weight tensor.", metavar="NAME")]
 Bias = Annotated[str | None, typer.Option(help="Name of the bias tensor.", metavar="NAME")]
 Transpose = Annotated[bool, typer.Option("--transpose", help="Classes are the weight's columns.")]

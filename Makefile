@@ -1,0 +1,49 @@
+# Everything is set up in .venv, from whatever package index pip is configured for.
+# `make demo` and `make test` need python3 (3.10 or later) and make, nothing else.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# Only the model files inside these packages are wanted, hence no dependencies.
+OCR_MODEL := rapidocr-onnxruntime==1.4.4
+TEST_MODELS := $(OCR_MODEL) rapidocr==3.10.0 ddddocr==1.6.1 magika==1.0.3
+
+# find_spec finds a package without running its code.
+FIND_MODEL := import importlib.util as u; \
+	print(u.find_spec("rapidocr_onnxruntime").submodule_search_locations[0] \
+	+ "/models/ch_PP-OCRv4_rec_infer.onnx")
+
+.PHONY: demo test bench lint clean
+
+demo: $(VENV)/.demo
+	$(BIN)/uncork audit "$$($(BIN)/python -c '$(FIND_MODEL)')" --report demo-report.html
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build demo-report.html
+
+# The stamps say what .venv holds; a change of pyproject.toml or of this file sets it up anew.
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "uncork needs Python 3.10")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml Makefile | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -e '.[onnx]'
+	$(BIN)/python -m pip install --quiet --no-deps $(OCR_MODEL)
+	touch $@
+
+$(VENV)/.test: pyproject.toml Makefile | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -e '.[test]'
+	$(BIN)/python -m pip install --quiet --no-deps $(TEST_MODELS)
+	touch $@ $(VENV)/.demo

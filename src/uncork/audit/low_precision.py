@@ -1,0 +1,70 @@
+"""Low precision, told apart from the theorem: does a witness still win in the model's own type?
+
+A verdict is about real numbers. A model computes its logits in bf16, f16 or f32, where a narrow
+win can become a tie or a loss. This counts how the proven witnesses fare there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from uncork.audit.backend import Backend
+from uncork.audit.proofs import Proofs
+from uncork.audit.verdict import Verdict
+from uncork.head import Head
+
+_LOW = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+_ROWS = 4096
+
+
+def low_precision(head: Head, proofs: Proofs, backend: Backend) -> dict[str, Any] | None:
+    """{"dtype", "wins", "ties", "loses"} over the argmaxable classes; None for other types.
+
+    As accelerators do it: inputs and weights in the head's type, products summed in float32, the
+    bias added, and the logits rounded to the head's type.
+    """
+    if head.dtype not in _LOW:
+        return None
+    dtype = _LOW[head.dtype]
+    classes = proofs.ids(Verdict.ARGMAXABLE)
+    classes = classes[proofs.has_input(classes)]
+    step = backend.inputs
+    parts = [classes[start : start + step] for start in range(0, len(classes), step)]
+
+    def lead(part: np.ndarray) -> np.ndarray:
+        inputs = proofs.stored_inputs(head, part).astype(dtype)
+        return _lead(head, part, inputs, dtype, backend)
+
+    with backend.threads() as over:
+        leads = np.concatenate([np.empty(0), *over(lead, parts)])
+    return {
+        "dtype": head.dtype,
+        "wins": int((leads > 0).sum()),
+        "ties": int((leads == 0).sum()),
+        "loses": int((leads < 0).sum() + np.isnan(leads).sum()),
+    }
+
+
+def _lead(
+    head: Head, classes: np.ndarray, inputs: np.ndarray, dtype: Any, backend: Backend
+) -> np.ndarray:
+    """z_t − max z_i in the low precision: (n,)."""
+    xp, put = backend.xp, backend.put
+    x = put(inputs.astype(np.float32))
+    own = best = None
+    for start, block in backend.blocks(head):
+        stop = start + block.shape[0]
+        bias = put(head.offsets[start:stop].astype(np.float32))
+        scores = backend.get(x @ xp.astype(block, xp.float32).T + bias[None, :])
+        scores = scores.astype(dtype).astype(np.float32)
+        here = np.flatnonzero((classes >= start) & (classes < stop))
+        if own is None:
+            own = np.zeros(len(classes), dtype=np.float32)
+            best = np.full(len(classes), -np.inf, dtype=np.float32)
+        own[here] = scores[here, classes[here] - start]
+        scores[here, classes[here] - start] = -np.inf
+        best = np.maximum(best, scores.max(axis=1))
+    return own - best

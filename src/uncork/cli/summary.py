@@ -1,0 +1,108 @@
+"""What `uncork audit` prints: the head, the counts, the classes that are lost, and to whom."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from uncork.audit import Audit
+from uncork.cli.output import shown
+from uncork.load.contents import printable
+
+_MOST_CLASSES = 10
+_MOST_THIEVES = 3
+_STAGES = ("load", "prepare", "screen", "decide", "certify")
+
+
+def print_summary(out: Console, audit: Audit) -> None:
+    out.print(printable(audit.source) or "head")
+    bias = "with bias" if audit.has_bias else "no bias"
+    out.print(
+        f"{audit.classes:,} classes × {audit.features:,} features, {audit.dtype}, {bias}; "
+        f"inputs in {audit.domain}"
+    )
+    if audit.asked is not None:
+        out.print(f"asked about {len(audit.asked):,} of the classes")
+    out.print()
+    _print_counts(out, audit)
+    _print_lost(out, audit)
+    _print_tied(out, audit)
+    _print_undecided(out, audit)
+    if audit.low_precision:
+        counts = ", ".join(f"{n:,} {name}" for name, n in audit.low_precision.items())
+        out.print(f"with logits computed in {audit.dtype}: {counts}")
+    stages = [f"{name} {audit.seconds[name]:.2f} s" for name in _STAGES if name in audit.seconds]
+    total = audit.seconds.get("total", 0.0)
+    out.print(f"{total:.2f} s on {audit.device}: {', '.join(stages)}")
+    decided = audit.classes - len(np.flatnonzero(audit.proofs.verdicts == 0))
+    if audit.proven and decided:
+        out.print(f"proven: each of the {decided:,} verdicts passed the certifier")
+
+
+def _print_counts(out: Console, audit: Audit) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column(justify="right")
+    counts = audit.counts
+    total = sum(counts.values())
+    unknown = "potentially unargmaxable" if audit.approximate else "undecided"
+    for name, count in counts.items():
+        label = unknown if name == "undecided" else name
+        style = "bold" if count and name in ("unargmaxable", "undecided") else None
+        table.add_row(label, f"{count:,}", f"{count / total:.1%}" if total else "", style=style)
+    out.print(table)
+    out.print()
+
+
+def _print_lost(out: Console, audit: Audit) -> None:
+    lost = audit.unargmaxable.tolist()
+    if not lost:
+        return
+    rest = len(lost) > _MOST_CLASSES
+    which = f" (the first {_MOST_CLASSES} of {len(lost):,})" if rest else ""
+    out.print(f"Never the argmax, whatever the input{which}:")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("class", justify="right", no_wrap=True)
+    if audit.labels is not None:
+        table.add_column("label", no_wrap=True)
+    table.add_column("slack", justify="right", no_wrap=True)
+    table.add_column("stolen by")
+    for t in lost[:_MOST_CLASSES]:
+        thieves = [
+            f"{shown(thief['label'])} {thief['weight']:.0%}"
+            for thief in audit.stolen_by(t, _MOST_THIEVES)
+        ]
+        label = [] if audit.labels is None else [shown(audit.label(t))]
+        table.add_row(str(t), *label, f"{abs(audit.margin(t)):.3g}", ", ".join(thieves))
+    out.print(table)
+    out.print()
+
+
+def _print_tied(out: Console, audit: Audit) -> None:
+    tied = set(audit.tied.tolist())
+    if not tied:
+        return
+    groups = [group.tolist() for group in audit.proofs.groups if int(group[0]) in tied]
+    out.print("Equal to one another, so that none of a group is ever first alone:")
+    for group in groups[:_MOST_CLASSES]:
+        names = (f"{i} {shown(audit.label(i))}" if audit.labels else str(i) for i in group[:6])
+        out.print("  " + ", ".join(names) + (", …" if len(group) > 6 else ""))
+    if len(groups) > _MOST_CLASSES:
+        out.print(f"  and {len(groups) - _MOST_CLASSES:,} groups more")
+    out.print()
+
+
+def _print_undecided(out: Console, audit: Audit) -> None:
+    open_ = audit.undecided.tolist()
+    if not open_:
+        return
+    ids = ", ".join(map(str, open_[:_MOST_CLASSES])) + (" …" if len(open_) > _MOST_CLASSES else "")
+    if audit.approximate:
+        out.print(f"Potentially unargmaxable, no witness found and nothing proven: {ids}")
+    else:
+        why = audit.proofs.reasons.get(open_[0], "no reason is known")
+        out.print(f"Undecided: {ids}")
+        out.print(f"  because {printable(why)}")
+    out.print()

@@ -1,0 +1,122 @@
+"""`uncork verify`: check every proof in a certificate file against the weights."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+
+from uncork import __version__
+from uncork.audit import Audit, Verification
+from uncork.audit.verify import verify as check
+from uncork.cli import options
+from uncork.cli.output import check_outputs, console, emit_json, shown
+from uncork.head import Head
+from uncork.load import load
+from uncork.load.contents import printable
+from uncork.progress import Progress, ProgressBar
+
+_MOST_FAILED = 20
+
+
+def verify(
+    certificates: Annotated[str, typer.Argument(help="File that uncork audit wrote.", metavar="CERTIFICATES")],
+    source: options.Source,
+    weight: options.Weight = None,
+    bias: options.Bias = None,
+    transpose: options.Transpose = False,
+    drop_bias: options.DropBias = False,
+    labels: options.Labels = None,
+    device: options.OnDevice = options.Device.auto,
+    jobs: options.Jobs = None,
+    json_file: options.Json = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Check every certificate against the weights: no solver, no trust in whoever made them.
+
+    The domain is the one the certificates name. Exit status 1 if any proof fails, or if they are
+    about other weights. Example: uncork verify proofs.npz model.onnx
+    """
+    check_outputs(
+        {"--json": json_file},
+        {"the certificates": certificates, "the model": source, "the labels": labels},
+    )
+    began = time.perf_counter()
+    head = load(source, weight=weight, bias=bias, transpose=transpose, labels=labels)
+    if drop_bias:
+        head = head.replace(bias=None)
+    audit = Audit.load(certificates, head)
+    other = _another_head(audit, head, drop_bias)
+    if other is None:
+        bar: Progress = Progress() if quiet or not sys.stderr.isatty() else ProgressBar()
+        with bar:
+            bar.stage("verifying", sum(audit.counts.values()) - audit.counts["undecided"])
+            found = check(audit, head, device=device.value, jobs=jobs, tick=bar.advance)
+    else:
+        found = Verification()
+    result = {
+        "uncork": __version__,
+        "certificates": certificates,
+        "source": source,
+        "fingerprint": audit.fingerprint,
+        "domain": audit.domain.spec(),
+        "ok": found.ok and other is None,
+        "held": found.held,
+        "failed": [
+            {"class": t, "label": head.label(t), "reason": why}
+            for t, why in sorted(found.failed.items())
+        ],
+        "undecided": audit.counts["undecided"],
+        "reason": other,
+        "seconds": round(time.perf_counter() - began, 6),
+    }
+    if json_file is not None:
+        emit_json(result, json_file)
+    if json_file != "-":
+        _print(result, head)
+    if not result["ok"]:
+        raise typer.Exit(1)
+
+
+def _another_head(audit: Audit, head: Head, dropped: bool) -> str | None:
+    """Why the certificates say nothing about this head, or None."""
+    if (audit.classes, audit.features) != (head.classes, head.features):
+        return (
+            f"they are for a head of {audit.classes:,} classes × {audit.features:,} features, "
+            f"and this one has {head.classes:,} × {head.features:,}"
+        )
+    if audit.fingerprint == head.fingerprint:
+        return None
+    hint = ""
+    if head.bias is not None and not audit.has_bias:
+        hint = " (they are for a head with no bias: --drop-bias?)"
+    elif dropped and audit.has_bias:
+        hint = " (they are for the head with its bias: without --drop-bias?)"
+    return f"they are for other weights: {audit.fingerprint[:19]}…, not {head.fingerprint[:19]}…" + hint
+
+
+def _print(result: dict[str, Any], head: Head) -> None:
+    out = console()
+    if result["reason"] is not None:
+        out.print(f"these certificates prove nothing about {printable(result['source'])}:")
+        out.print(printable(result["reason"]))
+        return
+    out.print(
+        f"{printable(result['source'])}: {head.classes:,} classes × {head.features:,} features; "
+        f"inputs in {printable(result['domain'])}"
+    )
+    for verdict, count in result["held"].items():
+        out.print(f"  {count:>9,} {verdict}: the proof holds")
+    if result["undecided"]:
+        out.print(f"  {result['undecided']:>9,} undecided: nothing is claimed")
+    failed = result["failed"]
+    if failed:
+        out.print(f"  {len(failed):>9,} FAILED:")
+        for item in failed[:_MOST_FAILED]:
+            out.print(f"    class {item['class']} {shown(item['label'])}: {item['reason']}")
+        if len(failed) > _MOST_FAILED:
+            out.print(f"    and {len(failed) - _MOST_FAILED:,} more (--json lists them all)")
+    verdict = "every proof holds" if result["ok"] else "NOT VERIFIED"
+    out.print(f"{verdict} ({result['seconds']:.2f} s)")
