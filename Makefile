@@ -17,7 +17,7 @@ FIND_MODEL := import importlib.util as u; \
 .PHONY: demo test bench lint clean
 
 demo: $(VENV)/.demo
-	$(BIN)/uncork audit "$$($(BIN)/python -c '$(FIND_MODEL)')" --report demo-report.html
+	@$(BIN)/uncork audit "$$($(BIN)/python -c '$(FIND_MODEL)')" --report demo-report.html
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile

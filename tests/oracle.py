@@ -72,6 +72,47 @@ def first_somewhere(head: Head, t: int, domain: Domain | None = None) -> bool:
     return bool(answer == z3.sat)
 
 
+def mixture_lead(
+    head: Head,
+    t: int,
+    classes: Sequence[int] | np.ndarray,
+    weights: Sequence[float | int | Fraction],
+    domain: Domain | None = None,
+) -> Fraction | None:
+    """How far Σ λ_i z_i stays ahead of Σ λ_i z_t on the domain, or None where it does not.
+
+    Weight on t and on its equals is left out; in a ball a lead is not rational and 0 is returned.
+    """
+    domain = head.domain if domain is None else domain
+    rows = exact_rows(head)
+    residual, total = [Fraction(0)] * (head.features + 1), Fraction(0)
+    for i, weight in zip(np.asarray(classes).tolist(), weights, strict=True):
+        if weight < 0:
+            return None
+        if rows[i] != rows[t]:
+            total += Fraction(weight)
+            residual = [
+                r + Fraction(weight) * (a - b)
+                for r, a, b in zip(residual, rows[t], rows[i], strict=True)
+            ]
+    if total == 0:
+        return None
+    *r, highest = residual  # the maximum of r·x + highest is wanted
+    if isinstance(domain, Ball):
+        square = sum(v * v for v in r) * Fraction(domain.radius) ** 2
+        return Fraction(0) if highest <= 0 and square <= highest**2 else None
+    if isinstance(domain, Box):
+        lower, upper = domain.bounds(head.features)
+        for v, low, high in zip(r, lower.tolist(), upper.tolist(), strict=True):
+            end = high if v > 0 else low
+            if v != 0 and np.isinf(end):
+                return None
+            highest += v * Fraction(end) if v != 0 else 0
+    elif any(r):
+        return None
+    return -highest if highest <= 0 else None
+
+
 def expected(head: Head) -> list[Verdict]:
     """The true verdict of every class."""
     return [
@@ -93,6 +134,11 @@ def false_verdicts(audit: Audit, head: Head, domain: Domain | None = None) -> di
     for t, verdict in enumerate(audit.verdicts):
         alone = len(equals(head, t)) == 1
         if verdict == Verdict.UNARGMAXABLE:
+            mixture = audit.proofs.mixtures.get(t)
+            if mixture is not None and mixture.bulk == 0:
+                weights = mixture.integers or mixture.weights.tolist()
+                if mixture_lead(head, t, mixture.classes, weights, domain) is not None:
+                    continue  # shown by fractions alone
             if first_somewhere(head, t, domain):
                 wrong[t] = "unargmaxable, but some x puts it first"
         elif verdict in (Verdict.ARGMAXABLE, Verdict.TIED):

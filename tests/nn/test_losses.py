@@ -13,7 +13,10 @@ MAPS = {
     "softmax": (F.softmax_loss, lambda z: torch.softmax(z, -1)),
     "sparsemax": (F.sparsemax_loss, F.sparsemax),
     "entmax 1": (lambda z, y, **o: F.entmax_loss(z, y, alpha=1.0, **o), lambda z: z.softmax(-1)),
-    "entmax 1.2": (lambda z, y, **o: F.entmax_loss(z, y, alpha=1.2, **o), lambda z: F.entmax(z, 1.2)),
+    "entmax 1.2": (
+        lambda z, y, **o: F.entmax_loss(z, y, alpha=1.2, **o),
+        lambda z: F.entmax(z, 1.2),
+    ),
     "entmax 1.5": (F.entmax_loss, F.entmax),
     "entmax 3": (lambda z, y, **o: F.entmax_loss(z, y, alpha=3.0, **o), lambda z: F.entmax(z, 3.0)),
     "alpha_relu": (
@@ -180,7 +183,9 @@ def test_label_smoothing_is_the_smoothed_soft_target(name, z, y):
 
 def test_a_soft_target_may_itself_receive_a_gradient(z):
     target = torch.softmax(z.flip(0), -1).requires_grad_()
-    each = torch.stack([F.entmax_loss(z, torch.full((6,), c), reduction="none") for c in range(5)], 1)
+    each = torch.stack(
+        [F.entmax_loss(z, torch.full((6,), c), reduction="none") for c in range(5)], 1
+    )
     (gradient,) = torch.autograd.grad(F.entmax_loss(z, target, reduction="sum"), target)
     torch.testing.assert_close(gradient, each)
     z.requires_grad_()
@@ -198,7 +203,9 @@ def test_ignored_rows_count_nothing(name, z, y):
     torch.testing.assert_close(value, loss(z[kept], y[kept]))
     value.backward()
     assert (z.grad[[1, 4]] == 0).all()
-    torch.testing.assert_close(loss(z, y % 100, ignore_index=0), loss(z[[0, 2, 3, 5]], y[kept], ignore_index=0))
+    torch.testing.assert_close(
+        loss(z, y % 100, ignore_index=0), loss(z[[0, 2, 3, 5]], y[kept], ignore_index=0)
+    )
 
 
 def test_all_rows_ignored_is_nan_for_the_mean_and_zero_for_the_sum_as_in_torch(z):

@@ -8,6 +8,7 @@ are as fast, in float64.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +16,9 @@ from typing import Any, TypeVar
 
 import array_api_compat.numpy as numpy_namespace
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
-from uncork.audit.certify import Device
+from uncork.audit.products import Device
 from uncork.errors import UncorkError
 from uncork.head import Head
 
@@ -77,10 +78,10 @@ class Backend(Device):
     def threads(self) -> Iterator[Callable[..., Iterable[Any]]]:
         """`map` over the backend's threads, results in order as they come."""
         if self.jobs == 1:
-            with threadpool_limits(1):
+            with _blas().limit(limits=1):
                 yield lambda work, items: map(_quiet(work), items)
             return
-        with threadpool_limits(1), ThreadPoolExecutor(self.jobs) as pool:
+        with _blas().limit(limits=1), ThreadPoolExecutor(self.jobs) as pool:
             try:
                 yield lambda work, items: pool.map(_quiet(work), items)
             except BaseException:
@@ -94,6 +95,7 @@ class CudaBackend(Backend):
     name = "cuda"
     inputs = 4096
     rows = 16384
+    single = False
     block_bytes = 2 << 30
     solve_bytes = 8 << 30
 
@@ -151,6 +153,12 @@ class CudaBackend(Backend):
                 tensor = self.torch.from_numpy(np.asarray(stored, dtype=np.float64))
             self._held = (head, tensor.cuda())
         return self._held[1]
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    """Looked up once: finding the libraries takes longer than a small audit."""
+    return ThreadpoolController()
 
 
 def _quiet(work: Callable[[_Item], _Result]) -> Callable[[_Item], _Result]:

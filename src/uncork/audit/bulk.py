@@ -11,9 +11,11 @@ one, so nothing has to be computed accurately; it only has to be bounded rigorou
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from uncork.audit.products import Device
 from uncork.audit.rigour import TINY, UNIT, gamma, row_norms
 from uncork.head import Head
 
@@ -37,20 +39,24 @@ class Bulk:
     bias_range: tuple[float, float]
 
     @classmethod
-    def of(cls, head: Head) -> Bulk:
+    def of(cls, head: Head, device: Device) -> Bulk:
+        with np.errstate(all="ignore"):  # what overflows ends as a bound of infinity or NaN
+            return cls._of(head, device)
+
+    @classmethod
+    def _of(cls, head: Head, device: Device) -> Bulk:
         count, width = head.classes, head.features
         total, size = np.zeros(width), np.zeros(width)
-        with np.errstate(over="ignore", invalid="ignore"):
-            for _, block in head.blocks(_ROWS):
-                total += block.sum(axis=0)
-                size += np.abs(block).sum(axis=0)
+        for _, block in head.blocks(_ROWS):
+            total += block.sum(axis=0)
+            size += np.abs(block).sum(axis=0)
         centre = total / count
         centre_error = gamma(count + 8) * size / count + np.abs(centre) * 4 * UNIT + TINY
         bias = head.offsets
         transform, bounds = None, (np.inf, np.inf, np.inf, np.inf)
-        found = _whiten(head, centre)
+        found = _whiten(head, device, centre)
         if found is not None:
-            transform, bounds = found, _bounds(head, centre, found)
+            transform, bounds = found, _bounds(head, device, centre, found)
         return cls(
             centre, centre_error, transform, *bounds,
             bias_mean=float(bias.mean()),
@@ -65,8 +71,14 @@ class Bulk:
         """
         if self.transform is None or not np.isfinite(residual).all():
             return None
+        with np.errstate(all="ignore"):
+            return self._nudge(self.transform, residual, error)
+
+    def _nudge(
+        self, transform: np.ndarray, residual: np.ndarray, error: np.ndarray
+    ) -> float | None:
         size = np.linalg.norm(np.abs(residual) + error)
-        q = np.linalg.norm(self.transform @ residual) + TINY
+        q = np.linalg.norm(transform @ residual) + TINY
         # The product's own rounding, and what the residual's error can become.
         q += self.transform_norm * (gamma(len(residual) + 8) * size + np.linalg.norm(error))
         q *= 1 + gamma(len(residual) + 8)
@@ -84,14 +96,15 @@ class Bulk:
         return max(low, self.bias_mean - self.bias_error - spread * (1 + 16 * UNIT))
 
 
-def _whiten(head: Head, centre: np.ndarray) -> np.ndarray | None:
+def _whiten(head: Head, device: Device, centre: np.ndarray) -> np.ndarray | None:
     """K with K Σ Kᵀ near the identity, however it was found; None where Σ is singular."""
-    covariance = np.zeros((head.features, head.features))
+    total: Any = 0.0
+    middle = device.put(centre)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        for _, block in head.blocks(_ROWS):
-            away = block - centre
-            covariance += away.T @ away
-        covariance /= head.classes
+        for _, block in device.blocks(head):
+            away = block - middle
+            total = total + away.T @ away
+        covariance = device.get(total) / head.classes
     if not np.isfinite(covariance).all() or not np.diag(covariance).min() > 1 / _SAFE:
         return None
     try:
@@ -103,18 +116,21 @@ def _whiten(head: Head, centre: np.ndarray) -> np.ndarray | None:
 
 
 def _bounds(
-    head: Head, centre: np.ndarray, transform: np.ndarray
+    head: Head, device: Device, centre: np.ndarray, transform: np.ndarray
 ) -> tuple[float, float, float, float]:
     """Rigorous ‖K‖, η, ‖v̄‖ and M for this centre and transform."""
     count, width = head.classes, head.features
     norm = float(row_norms(transform.reshape(1, -1))[0])
-    moment, mean = np.zeros((width, width)), np.zeros(width)
+    moment_sum: Any = 0.0
+    mean = np.zeros(width)
+    middle, turn = device.put(centre), device.put(np.ascontiguousarray(transform.T))
     reach = energy = length = leak = drift = 0.0
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        for _, block in head.blocks(_ROWS):
-            away = block - centre
-            v = away @ transform.T
-            moment += v.T @ v
+        for _, block in device.blocks(head):
+            away = block - middle
+            product = away @ turn
+            moment_sum = moment_sum + product.T @ product
+            away, v = device.get(away), device.get(product)
             mean += v.sum(axis=0)
             sizes = row_norms(v)
             # ‖computed v_i − true v_i‖: one rounding for w − c, d products and additions.
@@ -126,7 +142,7 @@ def _bounds(
             drift += float(errors.sum())
         slack = gamma(count + 8)
         up = 1 + gamma(count + width**2 + 64)  # norms of d × d matrices are sums of d² squares
-        moment = moment / count - np.eye(width)
+        moment = device.get(moment_sum) / count - np.eye(width)
         defect = (
             np.linalg.norm(moment) + (2 * slack * energy + leak) / count
         ) * up + width * UNIT * 4

@@ -1,9 +1,9 @@
 """Deciding many classes at once: the analytic centre of a class's dual cone, on working sets.
 
 For class t let a_k be unit rows: u_i − u_t for the classes i of a working set, the mean row, and
-the sides of the domain (see `space`). Either some y has a_k·y < 0 for all k (then t wins at y against
-the working set), or some λ ≥ 0 has Σ λ_k a_k = 0 (then that mixture beats t everywhere): Gordan's
-alternative. Newton's method on the self-concordant
+the sides of the domain (see `space`). Either some y has a_k·y < 0 for all k (then t wins at y
+against the working set), or some λ ≥ 0 has Σ λ_k a_k = 0 (then that mixture beats t everywhere):
+Gordan's alternative. Newton's method on the self-concordant
 
     φ(y) = −Σ log(1 − a_k·y)
 

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +56,18 @@ def _members(audit: Audit) -> dict[str, np.ndarray]:
         "reasons": {str(t): why for t, why in proofs.reasons.items()},
         "asked": None if audit.asked is None else [int(t) for t in audit.asked],
         "exact_witnesses": {
-            str(t): [[str(n) for n in w.numerators or ()], str(w.denominator)]
+            str(t): [[hex(n) for n in w.numerators or ()], hex(w.denominator)]
             for t, w in proofs.exact.items()
         },
         "exact_mixtures": {
-            str(t): [[int(i) for i in m.classes], [str(w) for w in m.integers]]
+            str(t): [[int(i) for i in m.classes], [hex(w) for w in m.integers]]
             for t, m in proofs.mixtures.items() if m.integers is not None
         },
     }  # fmt: skip
     members = {
         "header": np.array(json.dumps(header, ensure_ascii=True)),
         "verdict": proofs.verdicts.astype(np.uint8),
-        "margin": _rounded_down(proofs.margins),
+        "margin": _towards_zero(proofs.margins),
         "group_class": np.array([i for g in proofs.groups for i in g.tolist()], dtype=np.int32),
         "group_size": np.array([len(g) for g in proofs.groups], dtype=np.int32),
     }
@@ -91,13 +92,20 @@ def _members(audit: Audit) -> dict[str, np.ndarray]:
         members[f"mixture{bits}_bulk"] = np.array([m.bulk for m in mixtures], dtype=np.float64)
         members[f"mixture{bits}_row"] = _joined([_steps(m.classes) for m in mixtures], np.int32)
         members[f"mixture{bits}_weight"] = _joined([m.weights for m in mixtures], dtype)
+    tilted = sorted(t for t, m in proofs.mixtures.items() if m.tilt is not None)
+    tilts = [proofs.mixtures[t].tilt for t in tilted]
+    members["tilt_class"] = np.array(tilted, dtype=np.int32)
+    members["tilt_input"] = np.array(tilts, dtype=np.float32).reshape(-1, audit.features)
+    members["tilt_peak"] = np.array([proofs.mixtures[t].peak for t in tilted], dtype=np.float64)
     return members
 
 
-def _rounded_down(values: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):
+def _towards_zero(values: np.ndarray) -> np.ndarray:
+    """In float32, claiming no more than was proven; what is positive stays positive."""
+    with np.errstate(over="ignore", under="ignore"):
         narrow = values.astype(np.float32)
-    return np.where(narrow > values, np.nextafter(narrow, np.float32(-np.inf)), narrow)
+    narrow = np.where(np.abs(narrow) > np.abs(values), np.nextafter(narrow, np.float32(0)), narrow)
+    return np.where((values > 0) & (narrow == 0), np.float32(1e-45), narrow)
 
 
 def _joined(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
@@ -115,7 +123,7 @@ def read_certificates(path: str | os.PathLike[str], head: Head | None = None) ->
     if not source.is_file():
         raise UncorkError(f"{source}: no such file")
     try:
-        with np.load(source, allow_pickle=False) as archive:
+        with source.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return _read(archive, head)
     except UncorkError as error:
         raise UncorkError(f"{source}: {error}") from None
@@ -156,23 +164,27 @@ def _read(archive: Any, head: Head | None) -> Audit:
     for bits in (32, 64):
         _read_inputs(archive, proofs, bits, classes, features)
         _read_mixtures(archive, proofs, bits, classes)
+    _read_tilts(archive, proofs, features)
     named = [*header["exact_witnesses"], *header["exact_mixtures"], *header["reasons"]]
     named += header["asked"] or []
     if not _are_ids(np.array([int(t) for t in named], dtype=np.int64), classes):
         raise UncorkError("the header names a class that does not exist")
     for t, (numerators, denominator) in header["exact_witnesses"].items():
-        whole, scale = tuple(int(n) for n in numerators), int(denominator)
+        whole, scale = tuple(int(n, 16) for n in numerators), int(denominator, 16)
         if len(whole) != features or scale <= 0:
             raise UncorkError("an exact witness is damaged")
         image = np.array([_as_float(n, scale) for n in whole])
         proofs.exact[int(t)] = Witness(image, whole, scale)
     for t, (ids, weights) in header["exact_mixtures"].items():
-        integers = tuple(int(w) for w in weights)
+        integers = tuple(int(w, 16) for w in weights)
         if len(ids) != len(integers) or not _are_ids(np.array(ids, dtype=np.int64), classes):
             raise UncorkError("an exact mixture is damaged")
         total = sum(integers) or 1
         proofs.mixtures[int(t)] = Mixture(
-            np.array(ids, dtype=np.int32), np.array([w / total for w in integers]), 0.0, integers
+            np.array(ids, dtype=np.int32),
+            np.array([_as_float(w, total) for w in integers]),
+            0.0,
+            integers,
         )
     proofs.reasons = {int(t): str(why) for t, why in header["reasons"].items()}
     asked = header["asked"]
@@ -212,6 +224,16 @@ def _read_mixtures(archive: Any, proofs: Proofs, bits: int, classes: int) -> Non
         if not _are_ids(members, classes):
             raise UncorkError(f"the mixture of class {t} names a class that does not exist")
         proofs.mixtures[t] = Mixture(members.astype(np.int32), weights[part], float(share))
+
+
+def _read_tilts(archive: Any, proofs: Proofs, features: int) -> None:
+    ids = archive["tilt_class"]
+    inputs = _shaped(archive, "tilt_input", (len(ids), features), np.float32)
+    peaks = _shaped(archive, "tilt_peak", (len(ids),), np.float64)
+    for t, tilt, peak in zip(ids.tolist(), inputs, peaks.tolist(), strict=True):
+        if t not in proofs.mixtures:
+            raise UncorkError("a tilt belongs to no mixture")
+        proofs.mixtures[t] = replace(proofs.mixtures[t], tilt=tilt, peak=peak)
 
 
 def _shaped(archive: Any, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -14,6 +14,12 @@ from uncork.domain import Ball, Box, Domain
 from uncork.head import Head
 
 
+def to_single(inputs: np.ndarray) -> np.ndarray:
+    """Rounded to float32 values, which float32 products can then be exact about."""
+    with np.errstate(over="ignore", under="ignore"):
+        return inputs.astype(np.float32).astype(np.float64)
+
+
 @dataclass(frozen=True)
 class Formula:
     """P (d, d) in float32 and c (d,) in float64, exact as stored."""
@@ -26,7 +32,8 @@ class Formula:
         return (head.take(classes) - self.centre) @ self.transform.astype(np.float64)
 
     def inputs(self, head: Head, classes: np.ndarray, scales: np.ndarray) -> np.ndarray:
-        return self.directions(head, classes) * scales[:, None].astype(np.float64)
+        """The inputs, rounded to float32, in float64: (n, d)."""
+        return to_single(self.directions(head, classes) * scales[:, None].astype(np.float64))
 
     @staticmethod
     def fits(domain: Domain) -> bool:

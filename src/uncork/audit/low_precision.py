@@ -21,7 +21,7 @@ _ROWS = 4096
 
 
 def low_precision(head: Head, proofs: Proofs, backend: Backend) -> dict[str, Any] | None:
-    """{"dtype", "wins", "ties", "loses"} over the argmaxable classes; None for other types.
+    """How the argmaxable classes fare, counted, and who ties or loses; None for other types.
 
     As accelerators do it: inputs and weights in the head's type, products summed in float32, the
     bias added, and the logits rounded to the head's type.
@@ -40,11 +40,14 @@ def low_precision(head: Head, proofs: Proofs, backend: Backend) -> dict[str, Any
 
     with backend.threads() as over:
         leads = np.concatenate([np.empty(0), *over(lead, parts)])
+    ties, loses = classes[leads == 0], classes[~(leads >= 0)]
     return {
         "dtype": head.dtype,
         "wins": int((leads > 0).sum()),
-        "ties": int((leads == 0).sum()),
-        "loses": int((leads < 0).sum() + np.isnan(leads).sum()),
+        "ties": len(ties),
+        "loses": len(loses),
+        "tying": ties.tolist(),
+        "losing": loses.tolist(),
     }
 
 
@@ -54,16 +57,14 @@ def _lead(
     """z_t − max z_i in the low precision: (n,)."""
     xp, put = backend.xp, backend.put
     x = put(inputs.astype(np.float32))
-    own = best = None
+    own = np.zeros(len(classes), dtype=np.float32)
+    best = np.full(len(classes), -np.inf, dtype=np.float32)
     for start, block in backend.blocks(head):
         stop = start + block.shape[0]
         bias = put(head.offsets[start:stop].astype(np.float32))
         scores = backend.get(x @ xp.astype(block, xp.float32).T + bias[None, :])
         scores = scores.astype(dtype).astype(np.float32)
         here = np.flatnonzero((classes >= start) & (classes < stop))
-        if own is None:
-            own = np.zeros(len(classes), dtype=np.float32)
-            best = np.full(len(classes), -np.inf, dtype=np.float32)
         own[here] = scores[here, classes[here] - start]
         scores[here, classes[here] - start] = -np.inf
         best = np.maximum(best, scores.max(axis=1))

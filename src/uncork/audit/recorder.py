@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
 from uncork.audit.backend import Backend
 from uncork.audit.certify import Certifier
-from uncork.audit.formula import Formula
+from uncork.audit.formula import Formula, to_single
 from uncork.audit.proofs import Proofs
 from uncork.audit.space import Space
 from uncork.audit.verdict import Mixture, Verdict, Witness
@@ -93,9 +94,9 @@ class Recorder:
         def check(part: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             directions = formula.directions(self.head, part)
             scales = formula.scales(self.certifier.domain, directions)
-            inputs = directions * scales[:, None].astype(np.float64)
+            inputs = to_single(directions * scales[:, None].astype(np.float64))
             margins = self.certifier.witnesses(part, inputs, self.groups)
-            size = np.linalg.norm(inputs, axis=1) * self.certifier.norms[part]
+            size = np.linalg.norm(inputs, axis=1) * self.certifier.products.norms[part]
             return scales, margins, (margins > _ROBUST * size) & (scales > 0)
 
         step = self.backend.inputs
@@ -146,13 +147,30 @@ class Recorder:
     # Mixtures
 
     def propose_mixture(self, t: int, mixture: Mixture) -> bool:
-        """Certify a mixture at once; its weights are kept in float32 if that is proof enough."""
+        """Certify a mixture at once."""
+        return self.propose_mixtures([(t, mixture)]) == 1
+
+    def propose_mixtures(self, proposals: list[tuple[int, Mixture]]) -> int:
+        """Certify mixtures; returns how many hold. Weights stay in float32 if that is enough."""
         begun = time.perf_counter()
-        narrow = Mixture(mixture.classes, mixture.weights.astype(np.float32), mixture.bulk)
-        for candidate in (narrow, mixture) if mixture.integers is None else (mixture,):
-            lead = self.certifier.mixture(t, candidate)
-            if lead >= 0:
-                self.proofs.set_mixture(t, candidate, lead)
+        held = 0
+        for narrow in (True, False):
+            if not proposals:
                 break
+            tried = [(t, _narrow(m) if narrow else m) for t, m in proposals]
+            leads = self.certifier.mixtures([t for t, _ in tried], [m for _, m in tried])
+            for (t, mixture), lead in zip(tried, leads.tolist(), strict=True):
+                if lead >= 0:
+                    self.proofs.set_mixture(t, mixture, lead)
+                    held += 1
+            proposals = [
+                p for p, lead in zip(proposals, leads.tolist(), strict=True) if not lead >= 0
+            ]
         self.seconds += time.perf_counter() - begun
-        return bool(lead >= 0)
+        return held
+
+
+def _narrow(mixture: Mixture) -> Mixture:
+    if mixture.integers is not None:
+        return mixture
+    return replace(mixture, weights=mixture.weights.astype(np.float32))

@@ -22,12 +22,12 @@ def gamma(n: int) -> float:
 def row_norms(rows: np.ndarray) -> np.ndarray:
     """Upper bounds on the Euclidean norms of the rows (n, d): no overflow, no underflow."""
     largest = np.abs(rows).max(axis=1, initial=0.0)
-    scale = np.where(largest > 0, largest, 1.0)
-    with np.errstate(over="ignore", under="ignore"):
+    scale = np.where(largest == 0, 1.0, largest)
+    with np.errstate(all="ignore"):  # NaN and infinity stay what they are
         square = ((rows / scale[:, None]) ** 2).sum(axis=1)
         norms = scale * np.sqrt(square) * (1 + gamma(rows.shape[1] + 8))
     # Among the subnormals a factor rounds away: one step up is always enough.
-    return np.where(largest > 0, np.nextafter(norms, np.inf), 0.0)
+    return np.where(largest == 0, 0.0, np.nextafter(norms, np.inf))
 
 
 def lower_float(value: Fraction) -> float:

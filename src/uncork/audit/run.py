@@ -19,12 +19,15 @@ from uncork.audit.recorder import Recorder
 from uncork.audit.result import Audit
 from uncork.audit.rows import decide_by_rows
 from uncork.audit.space import Space, magnitude_unit
+from uncork.audit.tilt import tilted_mixtures
 from uncork.audit.verdict import Mixture, Verdict
 from uncork.domain import Domain
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.progress import Progress, ProgressBar
 
+_WIDE = 256  # beyond this many features a working set costs more than products over all classes
+_FEW = 256  # so few classes are worth a look whether they lie deep inside, at any width
 STAGES = ("load", "prepare", "screen", "decide", "certify", "total")
 
 
@@ -195,6 +198,10 @@ class _Run:
             return left
         begun, certified = time.perf_counter(), self.recorder.seconds
         self.progress.stage("deciding", len(left))
+        if self.space.width > _WIDE or len(left) <= _FEW:
+            deep = tilted_mixtures(self.space, left)
+            self.progress.advance(self.recorder.propose_mixtures(deep))
+            left = self._wanted()
         for factor in (1.0, 3.0):
             self._decide_in_batches(left, factor)
             left = self._wanted()
@@ -215,8 +222,7 @@ class _Run:
         with self.backend.threads() as over:
             for found in over(work, batches):
                 self.recorder.propose(found.won, found.inputs)
-                for t, mixture in found.lost:
-                    self.recorder.propose_mixture(t, mixture)
+                self.recorder.propose_mixtures(found.lost)
                 self.progress.advance(len(found.won) + len(found.lost))
         self.recorder.flush()
 

@@ -33,11 +33,22 @@ def first_inputs(space: Space, classes: np.ndarray, share: float = 1.0) -> Any:
 def winners(space: Space, y: Any) -> np.ndarray:
     """The class that each direction puts first: (n, width) → (n,)."""
     backend = space.backend
-    step = max(1, backend.block_bytes // (space.head.classes * space.points.itemsize))
+    xp = backend.xp
+    rows = 4 * backend.rows
+    step = max(1, backend.block_bytes // (rows * space.points.itemsize))
     parts = [y[start : start + step] for start in range(0, y.shape[0], step)]
 
     def first(part: Any) -> np.ndarray:
-        return space.representative[backend.get(backend.xp.argmax(part @ space.points.T, axis=1))]
+        best, who = None, None
+        for start in range(0, space.head.classes, rows):
+            scores = part @ space.points[start : start + rows].T
+            where = xp.argmax(scores, axis=1) + start
+            value = xp.max(scores, axis=1)
+            if best is not None:
+                better = value > best
+                where, value = xp.where(better, where, who), xp.where(better, value, best)
+            best, who = value, where
+        return space.representative[backend.get(who)]
 
     with backend.threads() as over:
         found = list(over(first, parts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from fractions import Fraction
 
@@ -44,17 +44,24 @@ class Mixture:
     """Weights of other classes that together beat a class at every input.
 
     `weights` need not sum to one. `bulk` is a further weight spread evenly over *all* classes
-    (the mean row); where an exact balance is needed, it is what absorbs the rounding.
-    `integers`, where given, are the weights exactly and `weights` only their float image.
+    (the mean row); where an exact balance is needed, it is what absorbs the rounding. `tilt`, an
+    input (d,), adds the weight exp(w_i·tilt − peak) to every class i: all of them at once, leaning
+    one way. `integers`, where given, are the weights exactly and `weights` their float image.
     """
 
     classes: np.ndarray  # (n,) int
     weights: np.ndarray  # (n,) float
     bulk: float = 0.0
-    integers: tuple[int, ...] | None = field(default=None)
+    integers: tuple[int, ...] | None = None
+    tilt: np.ndarray | None = None
+    peak: float = 0.0
 
     def top(self, n: int) -> list[tuple[int, float]]:
-        """The n largest shares, largest first, of all weight including the bulk."""
-        total = float(np.sum(self.weights, dtype=np.float64)) + self.bulk
+        """The n largest shares among the classes named one by one, largest first.
+
+        A share is of all weight; what is missing to one is spread over all classes.
+        """
+        named = float(np.sum(self.weights, dtype=np.float64))
+        total = max(named + self.bulk, 1.0 if self.tilt is not None else 0.0)
         order = np.argsort(-np.asarray(self.weights, dtype=np.float64), kind="stable")[:n]
         return [(int(self.classes[k]), float(self.weights[k]) / total) for k in order]

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from uncork.audit.result import Audit
 
 
+_MIXTURES = 64  # mixtures checked in one go
+
+
 @dataclass
 class Verification:
     """How many proofs of each kind hold, and which do not: class → what is wrong."""
@@ -100,18 +103,18 @@ def _verify(
         proofs.margins[t] = certifier.exact_witness(t, witness, groups_of_tied)
         good[t] = proofs.margins[t] > 0
 
-    def beaten(t: int) -> float:
-        mixture = proofs.mixtures.get(t)
-        return float("nan") if mixture is None else certifier.mixture(t, mixture)
+    def beaten(part: list[int]) -> np.ndarray:
+        return certifier.mixtures(part, [proofs.mixtures[t] for t in part])
 
-    lost = proofs.ids(Verdict.UNARGMAXABLE).tolist()
+    lost = [t for t in proofs.ids(Verdict.UNARGMAXABLE).tolist() if t in proofs.mixtures]
+    batches = [lost[start : start + _MIXTURES] for start in range(0, len(lost), _MIXTURES)]
     if lost:
         _ = certifier.bulk  # once, before the threads ask for it
     with backend.threads() as over:
-        for t, lead in zip(lost, over(beaten, lost), strict=True):
-            good[t] = lead >= 0
-            proofs.margins[t] = -lead
-            tick(1)
+        for batch, leads in zip(batches, over(beaten, batches), strict=True):
+            good[batch] = leads >= 0
+            proofs.margins[batch] = -leads
+            tick(len(batch))
     for t in proofs.ids(Verdict.TIED).tolist():
         if t in groups and int(groups[t][0]) in groups_of_tied:
             good[t] = good[int(groups[t][0])]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
@@ -25,25 +25,26 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 _BROKEN_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
 
-# Typer has carried its own copy of Click since 0.20; this is the base of its errors either way.
-_UsageError = typer.BadParameter.__mro__[1]
+# Newer Typers carry a copy of Click, older ones import it: the base of their errors either way.
+_UsageError = cast("type[Exception]", typer.BadParameter.__mro__[1])
 
 
 class _Commands(TyperGroup):
     """The one place where errors become exit statuses."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
+    def main(self, *args: Any, **settings: Any) -> Any:
         _never_fail_to_print()
+        standalone = settings.pop("standalone_mode", True)
         try:
-            status = super().main(*args, standalone_mode=False, **kwargs)
+            status = super().main(*args, **{**settings, "standalone_mode": False})
         except _UsageError as error:
-            context = getattr(error, "ctx", None)
-            command = "uncork" if context is None else context.command_path
-            fail(f"{error.format_message()} (see {command} --help)")  # type: ignore[attr-defined]
+            raised: Any = error
+            command = "uncork" if raised.ctx is None else raised.ctx.command_path
+            fail(f"{raised.format_message()} (see {command} --help)")
             status = BAD_INPUT
         except (typer.Abort, KeyboardInterrupt):
             status = INTERRUPTED
-        if standalone_mode:
+        if standalone:
             sys.exit(status)
         return status
 

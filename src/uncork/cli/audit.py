@@ -19,6 +19,7 @@ from uncork.cli.partial import Partial
 from uncork.cli.summary import print_summary
 from uncork.errors import UncorkError
 from uncork.load import load
+from uncork.load.contents import printable
 
 
 class Algorithm(str, Enum):
@@ -58,6 +59,13 @@ def audit(
     ] = Algorithm.fast,
     device: options.OnDevice = options.Device.auto,
     jobs: options.Jobs = None,
+    low_precision: Annotated[
+        bool,
+        typer.Option(
+            "--low-precision",
+            help="Also count the witnesses that only tie or lose in the model's own type.",
+        ),
+    ] = False,
     report: Annotated[
         str | None, typer.Option(help="Write a page to read in a browser.", metavar="FILE.html")
     ] = None,
@@ -89,11 +97,10 @@ def audit(
         {"the model": source, "the labels": labels},
     )
     options.checked_domain(domain)
-    Options(approximate, patience, algorithm.value, time_limit)  # says what is wrong, if anything
+    # Says what is wrong with the options, if anything, before a large file is read.
+    Options(approximate=approximate, patience=patience, time_limit=time_limit)
     began = time.perf_counter()
-    head = load(
-        source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain
-    )
+    head = load(source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain)
     if drop_bias:
         head = head.replace(bias=None)
     asked = None if classes is None else chosen_classes(classes, head)
@@ -110,6 +117,7 @@ def audit(
             device=device.value,
             jobs=jobs,
             time_limit=time_limit,
+            low_precision=low_precision,
             progress=not quiet and sys.stderr.isatty(),
             resume=earlier,
         )
@@ -122,19 +130,21 @@ def audit(
     if unfinished:
         _keep(partial, result, f"the time limit of {time_limit:g} s was reached")
     try:
-        _write(result, report, certificates, json_file)
+        _write_files(result, report, certificates, json_file)
     except (UncorkError, OSError):
         if not unfinished:
             _keep(partial, result, "a result could not be written")
         raise
     if not unfinished and (earlier is not None or not len(result.undecided)):
         partial.remove()
-    if json_file != "-":
+    if json_file == "-":
+        emit_json(result.to_dict(), json_file)
+    else:
         out = console()
         print_summary(out, result)
         for what, path in (("report", report), ("certificates", certificates), ("JSON", json_file)):
             if path is not None:
-                out.print(f"{what} written to {path}")
+                out.print(f"{what} written to {printable(path)}", soft_wrap=True)
     if fail_if_unargmaxable and (len(result.unargmaxable) or len(result.undecided)):
         raise typer.Exit(1)
 
@@ -164,7 +174,7 @@ def _keep(partial: Partial, audit: Audit, why: str) -> None:
     )
 
 
-def _write(
+def _write_files(
     audit: Audit, report: str | None, certificates: str | None, json_file: str | None
 ) -> None:
     if certificates is not None:
@@ -173,5 +183,5 @@ def _write(
         from uncork.report.page import write_report
 
         write_report(audit, report)
-    if json_file is not None:
+    if json_file is not None and json_file != "-":
         emit_json(audit.to_dict(), json_file)

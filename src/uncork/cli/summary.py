@@ -16,7 +16,7 @@ _STAGES = ("load", "prepare", "screen", "decide", "certify")
 
 
 def print_summary(out: Console, audit: Audit) -> None:
-    out.print(printable(audit.source) or "head")
+    out.print(printable(audit.source) or "head", soft_wrap=True)
     bias = "with bias" if audit.has_bias else "no bias"
     out.print(
         f"{audit.classes:,} classes × {audit.features:,} features, {audit.dtype}, {bias}; "
@@ -29,9 +29,12 @@ def print_summary(out: Console, audit: Audit) -> None:
     _print_lost(out, audit)
     _print_tied(out, audit)
     _print_undecided(out, audit)
-    if audit.low_precision:
-        counts = ", ".join(f"{n:,} {name}" for name, n in audit.low_precision.items())
-        out.print(f"with logits computed in {audit.dtype}: {counts}")
+    low = audit.low_precision
+    if low is not None:
+        out.print(
+            f"with logits computed in {low['dtype']}: {low['wins']:,} witnesses still win, "
+            f"{low['ties']:,} only tie, {low['loses']:,} lose"
+        )
     stages = [f"{name} {audit.seconds[name]:.2f} s" for name in _STAGES if name in audit.seconds]
     total = audit.seconds.get("total", 0.0)
     out.print(f"{total:.2f} s on {audit.device}: {', '.join(stages)}")

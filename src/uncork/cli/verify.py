@@ -22,7 +22,9 @@ _MOST_FAILED = 20
 
 
 def verify(
-    certificates: Annotated[str, typer.Argument(help="File that uncork audit wrote.", metavar="CERTIFICATES")],
+    certificates: Annotated[
+        str, typer.Argument(help="File that uncork audit wrote.", metavar="CERTIFICATES")
+    ],
     source: options.Source,
     weight: options.Weight = None,
     bias: options.Bias = None,
@@ -94,18 +96,25 @@ def _another_head(audit: Audit, head: Head, dropped: bool) -> str | None:
         hint = " (they are for a head with no bias: --drop-bias?)"
     elif dropped and audit.has_bias:
         hint = " (they are for the head with its bias: without --drop-bias?)"
-    return f"they are for other weights: {audit.fingerprint[:19]}…, not {head.fingerprint[:19]}…" + hint
+    return (
+        f"they are for other weights: {audit.fingerprint[:19]}…, not {head.fingerprint[:19]}…"
+        + hint
+    )
 
 
 def _print(result: dict[str, Any], head: Head) -> None:
     out = console()
     if result["reason"] is not None:
-        out.print(f"these certificates prove nothing about {printable(result['source'])}:")
-        out.print(printable(result["reason"]))
+        out.print(
+            f"these certificates prove nothing about {printable(result['source'])}: "
+            f"{printable(result['reason'])}",
+            soft_wrap=True,
+        )
         return
     out.print(
         f"{printable(result['source'])}: {head.classes:,} classes × {head.features:,} features; "
-        f"inputs in {printable(result['domain'])}"
+        f"inputs in {printable(result['domain'])}",
+        soft_wrap=True,
     )
     for verdict, count in result["held"].items():
         out.print(f"  {count:>9,} {verdict}: the proof holds")

@@ -30,10 +30,8 @@ def budget_rows(z: Tensor, budget: Alpha) -> Tensor:
     inside = _inside(v, threshold)
     outside = (v - threshold).detach().clamp(0, 1)
     moving = torch.where(inside, v - threshold, outside)
-    full = (v.detach() > -math.inf).to(v.dtype)
-    if isinstance(budget, Tensor):
-        return torch.where(budget >= z.shape[-1], full, moving)
-    return full if budget >= z.shape[-1] else moving
+    everything = torch.as_tensor(budget >= z.shape[-1], device=z.device)
+    return torch.where(everything, (v.detach() > -math.inf).to(v.dtype), moving)
 
 
 def _pivot(z: Tensor, budget: Alpha) -> Tensor:

@@ -16,7 +16,7 @@ from uncork.nn.threshold import entmax_shift, shifted
 
 Tensor = torch.Tensor
 
-GROUP = 64  # floats: four cache lines, so a gathered group is read at full width
+GROUP = 32  # floats: two cache lines. Smaller makes the maxima many, larger the groups
 NARROW = 512  # rows this short are solved directly
 _SAMPLE = 8  # a full row is first solved on one entry in this many
 _KEEP_AT_MOST = 4  # gather only where at most one group in this many remains
@@ -27,7 +27,9 @@ def entmax_rows(z: Tensor, alpha: Alpha) -> Tensor:
     if z.shape[1] < NARROW:
         return _solve_full(z, alpha, None, torch.empty_like(z))
     heads, tail = _split(z)
-    tops = torch.cat([heads.amax(-1), tail], 1)  # (R, groups + tail)
+    tops = heads.amax(-1)
+    if tail.shape[1]:
+        tops = torch.cat([tops, tail], 1)  # (R, groups + tail)
     v, top = shifted(tops)
     start = _below(entmax_shift(v, alpha))
     # Every entry that can be positive lies above this line (slack for rounding).
@@ -106,7 +108,8 @@ def _gather(rows: Tensor, index: Tensor) -> Tensor:
     """The groups `index` (r, G) of each row, then its tail: (r, G·GROUP + tail)."""
     heads, tail = _split(rows)
     lines = torch.arange(rows.shape[0]).unsqueeze(1)
-    return torch.cat([heads[lines, index].flatten(1), tail], 1)
+    narrow = heads[lines, index].flatten(1)
+    return torch.cat([narrow, tail], 1) if tail.shape[1] else narrow
 
 
 def _scatter(out: Tensor, index: Tensor, narrow: Tensor) -> None:

@@ -117,6 +117,9 @@ def _newton(
             # rounding, and the row is finished. (NaN compares false and finishes too.)
             done = done | ~((excess > 4 * tiny) & (proposal > s))
         s = torch.where(done, s, proposal)
+        if not bracketed and alpha == 1.5:
+            # d²A/ds² ≤ n/2, so what this step leaves is at most n (step)²/4: no need to look.
+            done = done | ((excess > 0) & (v.shape[-1] * (excess / slope).square() <= 8 * tiny))
         if may_look and bool(done.all()):
             break
     return s

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+import shlex
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def report_page(audit: Audit) -> str:
         ),
         "assumed": _escaped(_in_words(audit.domain, audit.features)),
         "bias": "z = Wx + b" if audit.has_bias else "z = Wx",
-        "source": _escaped(audit.source or "model"),
+        "source": _escaped(shlex.quote(audit.source or "model.onnx")),
         "domain": _escaped(audit.domain.spec()),
         "drop": "" if audit.has_bias else " --drop-bias",
         "fingerprint": _escaped(audit.fingerprint),

@@ -1,0 +1,197 @@
+"""The certifier's large products: bounds on all logits at many inputs, sums over all classes.
+
+Float32 first, where it is enough: its products cost half as much and its error bound, though
+wider, holds as rigorously. What it leaves open is bounded again in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from uncork.audit.rigour import TINY, UNIT, gamma, row_norms
+from uncork.head import Head
+
+_ROWS = 4096  # rows of W looked at in one go where no product is made
+_UNIT32, _TINY32 = 2.0**-24, 2.0**-126
+_SAFE32 = 1e30  # no sum of safe products overflows in float32
+
+
+class Device:
+    """Where products are computed: NumPy here, another array library in a subclass."""
+
+    xp: Any = np
+    inputs = 1024  # inputs in one product
+    rows = 4096  # rows of W in one product
+    single = True  # whether float32 products are worth trying first
+
+    def put(self, array: np.ndarray) -> Any:
+        return array
+
+    def get(self, array: Any) -> np.ndarray:
+        return array
+
+    def blocks(self, head: Head) -> Iterator[tuple[int, Any]]:
+        """The rows of the head in float64, a block at a time: (first row, (n, d))."""
+        return head.blocks(self.rows)
+
+
+@dataclass(frozen=True)
+class Tilted:
+    """Sums over all classes of l_i = exp(w_i·x − peak), l_i (w_i − c) and l_i b_i, bounded."""
+
+    mass: np.ndarray  # (n,)
+    mass_error: np.ndarray
+    rows: np.ndarray  # (n, d)
+    rows_error: np.ndarray
+    bias: np.ndarray  # (n,)
+    bias_error: np.ndarray
+
+
+class Products:
+    """Bounds that need every row of the head."""
+
+    def __init__(self, head: Head, device: Device) -> None:
+        self.head, self.device, self.offsets = head, device, head.offsets
+        # One rounding for each of d products and d additions, the rest for norms, bias and bounds.
+        self.kappa = gamma(head.features + 16) * 1.001
+        self.slop = (head.features + 16) * TINY
+
+    @cached_property
+    def norms(self) -> np.ndarray:
+        """An upper bound on ‖w_i‖₂ for every row: (C,)."""
+        return np.concatenate([row_norms(block) for _, block in self.head.blocks(_ROWS)])
+
+    @cached_property
+    def centre(self) -> np.ndarray:
+        """A row to subtract from all, which changes no difference of logits: near their mean."""
+        total = np.zeros(self.head.features)
+        for _, block in self.head.blocks(_ROWS):
+            total += (block / self.head.classes).sum(axis=0)
+        return total
+
+    @cached_property
+    def centred_norms(self) -> np.ndarray:
+        """An upper bound on ‖w_i − c‖₂ for every row: (C,)."""
+        parts = [row_norms(block - self.centre) for _, block in self.head.blocks(_ROWS)]
+        return np.concatenate(parts) * (1 + 4 * UNIT)
+
+    def own_and_rivals(
+        self, classes: np.ndarray, x: np.ndarray, groups: dict[int, list[int]], single: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A lower bound on z_t and an upper bound on every other z_i, both less one number a row.
+
+        `groups` names classes that count as t itself. Where a bound cannot be had, NaN: (n,), (n,).
+        """
+        centre = self.centre if single else np.zeros(self.head.features)
+        norms = self.centred_norms if single else self.norms
+        reach = row_norms(x)  # (n,)
+        largest = reach * norms.max() + np.abs(self.offsets).max()
+        bias = self.offsets[classes]
+        own = np.einsum("nd,nd->n", self.head.take(classes) - centre, x) + bias
+        own -= self.kappa * (reach * norms[classes] + np.abs(bias)) + self.slop
+        # Where a partial sum may have overflowed, to either side, the bounds say nothing.
+        safe = 4 * largest < (_SAFE32 if single else np.inf)
+        if single:
+            safe &= (x.astype(np.float32) == x).all(axis=1)
+        rivals = np.full(len(x), np.nan)
+        if safe.any():
+            rivals[safe] = self._rivals(classes[safe], x[safe], reach[safe], groups, single)
+        return own, rivals
+
+    def _rivals(
+        self,
+        classes: np.ndarray,
+        x: np.ndarray,
+        reach: np.ndarray,
+        groups: dict[int, list[int]],
+        single: bool,
+    ) -> np.ndarray:
+        """Bias and error bound ride along as two more features, so that one product gives every
+        upper bound: [w, b + κ|b| + slop, κ‖w‖] · [x, 1, ‖x‖]."""
+        xp, put = self.device.xp, self.device.put
+        dtype = np.float32 if single else np.float64
+        inputs = put(_up(np.column_stack([x, np.ones(len(x)), reach]), dtype))
+        extra = put(self._columns(single))
+        centre = put(self.centre)
+        grouped = [(k, i) for k, t in enumerate(classes.tolist()) for i in groups.get(t, ())]
+        best = put(np.full(len(x), -np.inf, dtype=dtype))
+        for start, block in self.device.blocks(self.head):
+            stop = start + block.shape[0]
+            if single:
+                block = (block - centre).astype(np.float32)
+            scores = inputs @ xp.concat([block, extra[start:stop]], axis=1).T
+            here = np.flatnonzero((classes >= start) & (classes < stop))
+            if len(here):
+                scores[put(here), put(classes[here] - start)] = -np.inf
+            for k, i in grouped:
+                if start <= i < stop:
+                    scores[k, i - start] = -np.inf
+            # NaN (an overflow) must not vanish in a maximum: a NaN here refuses the witness.
+            best = xp.maximum(best, xp.max(scores, axis=1))
+        return self.device.get(best).astype(np.float64)
+
+    def _columns(self, single: bool) -> np.ndarray:
+        """The bias with its error bound, and the error bound of a row at an input of length one."""
+        size = np.abs(self.offsets)
+        if not single:
+            bias = self.offsets + self.kappa * size + self.slop
+            return np.column_stack([bias, np.nextafter(self.kappa * self.norms, np.inf)])
+        count = self.head.features + 16
+        # A further rounding for storing w − c, and an underflow of each of its entries.
+        kappa = count * _UNIT32 / (1 - count * _UNIT32) * 1.01
+        bias = self.offsets + kappa * size + count * _TINY32
+        rows = kappa * self.centred_norms + np.sqrt(self.head.features) * 2 * _TINY32
+        return _up(np.column_stack([bias, rows]), np.float32)
+
+    def close_rows(self, x: np.ndarray, lowest: float) -> tuple[np.ndarray, float]:
+        """Rows that float64 does not put clearly below `lowest` at one input, and how high the
+        others can be."""
+        reach = float(row_norms(x[None])[0])
+        close, highest = [], -np.inf
+        for start, block in self.head.blocks(_ROWS):
+            stop = start + len(block)
+            bias, norms = self.offsets[start:stop], self.norms[start:stop]
+            upper = block @ x + bias
+            upper += self.kappa * (reach * norms + np.abs(bias)) + self.slop
+            below = (upper < lowest) & np.isfinite(4 * reach * norms)
+            close.append(start + np.flatnonzero(~below))
+            highest = max(highest, float(upper[below].max(initial=-np.inf)))
+        return np.concatenate(close), highest
+
+    def tilted(self, x: np.ndarray, peaks: np.ndarray) -> Tilted:
+        """Sums over all classes with weights l_i = exp(w_i·x − peak), one row an input.
+
+        The weights are whatever floats come out: they are non-negative, and that is all a mixture
+        asks of them. Only the sums of these floats are bounded.
+        """
+        xp, put, get = self.device.xp, self.device.put, self.device.get
+        inputs, peaks_here, centre = put(x), put(peaks)[:, None], put(self.centre)
+        sums: list[Any] = [0.0] * 5
+        for start, block in self.device.blocks(self.head):
+            weights = xp.exp(inputs @ block.T - peaks_here)
+            away = block - centre
+            bias = put(self.offsets[start : start + block.shape[0]])
+            parts = (
+                xp.sum(weights, axis=1), weights @ away, weights @ xp.abs(away),
+                weights @ bias, weights @ xp.abs(bias),
+            )  # fmt: skip
+            sums = [total + part for total, part in zip(sums, parts, strict=True)]
+        mass, rows, rows_size, bias_sum, bias_size = (get(total) for total in sums)
+        error = gamma(self.head.classes + 16)
+        tiny = (self.head.classes + 16) * TINY
+        bias_error = np.where(bias_size > 0, error * bias_size + tiny, 0.0)
+        return Tilted(
+            mass, error * mass + tiny, rows, error * rows_size + tiny * (1 + mass[:, None]),
+            bias_sum, bias_error,
+        )  # fmt: skip
+
+
+def _up(values: np.ndarray, dtype: Any) -> np.ndarray:
+    """Rounded to the type, never down (what is exact stays exact)."""
+    narrow = values.astype(dtype)
+    return np.where(narrow < values, np.nextafter(narrow, dtype(np.inf)), narrow).astype(dtype)

@@ -1,0 +1,143 @@
+"""A user's mistake: one clear line, status 2, nothing written, no traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from running import Run
+
+from models import PP_OCR_V4
+
+
+def _no_model(path: Path) -> None:
+    path.write_text("this is no model\n")
+
+
+def _truncated(path: Path) -> None:
+    path.write_bytes(PP_OCR_V4.read_bytes()[: 5 << 20])
+
+
+def _saved(**arrays: object) -> Callable[[Path], None]:
+    return lambda path: np.savez(path, **arrays)  # type: ignore[arg-type]
+
+
+_W = np.eye(3)
+BAD_FILES: dict[str, tuple[str, Callable[[Path], None], str]] = {
+    "no model": ("m.bin", _no_model, "pickle"),
+    "no model, named onnx": ("m.onnx", _no_model, "m.onnx"),
+    "truncated": ("m.onnx", _truncated, "m.onnx"),
+    "empty file": ("m.npz", lambda path: path.write_bytes(b""), "is empty"),
+    "shapes that do not fit": ("m.npz", _saved(weight=_W, bias=np.ones(4)), "bias"),
+    "NaN": ("m.npz", _saved(weight=_W * np.nan), "nan"),
+    "infinity": ("m.npz", _saved(weight=_W, bias=np.array([0, np.inf, 0])), "inf"),
+    "no rows": ("m.npz", _saved(weight=np.empty((0, 3))), "m.npz"),
+    "no features": ("m.npz", _saved(weight=np.empty((3, 0))), "m.npz"),
+    "one class": ("m.npz", _saved(weight=np.ones((1, 3))), "at least two classes"),
+    "complex numbers": ("m.npz", _saved(weight=_W * 1j), "complex"),
+}
+
+
+@pytest.mark.parametrize("command", ["audit", "show", "verify"])
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_bad_file_is_answered_with_one_line(
+    run: Run, tmp_path: Path, name: str, command: str
+) -> None:
+    file, make, expected = BAD_FILES[name]
+    make(tmp_path / file)
+    out = tmp_path / "out"
+    out.mkdir()
+    arguments: dict[str, list[object]] = {
+        "audit": [tmp_path / file, "--report", out / "r.html", "--certificates", out / "c.npz"],
+        "show": [tmp_path / file],
+        "verify": [_certificates(run, tmp_path), tmp_path / file],
+    }
+    options = [*arguments[command], "--json", out / "j.json"]
+    if name == "shapes that do not fit":
+        options += ["--weight", "weight", "--bias", "bias"]
+    assert expected in run(command, *options).error
+    assert list(out.iterdir()) == []
+
+
+def _certificates(run: Run, folder: Path) -> Path:
+    np.savez(folder / "good.npz", weight=_W)
+    assert run("audit", folder / "good.npz", "--certificates", folder / "c.npz").status == 0
+    return folder / "c.npz"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--weight", "wieght"], "did you mean weight"),
+        (["--bias", "nothing"], "no tensor 'nothing'"),
+        (["--labels", "nowhere.txt"], "nowhere.txt does not exist"),
+        (["--domain", "box:2,1"], "lower bound 2 is above upper bound 1"),
+        (["--domain", "box:1,2;3,4"], "2 bounds but the head has 3 features"),
+        (["--domain", "sphere"], "not understood"),
+        (["--domain", "ball:-1"], "positive"),
+        (["--domain", "auto"], "--domain auto is not there yet"),
+        (["--classes", "0-2,x"], "'x' is no class number"),
+        (["--classes", "2-1"], "ends before it begins"),
+        (["--classes", "0-99999999999999999"], "the head has classes 0 to 2"),
+        (["--classes", ""], "no class number"),
+        (["--classes", "@nowhere"], "nowhere does not exist"),
+        (["--classes", "script:LATIN"], "needs labels"),
+        (["--patience", "-1"], "patience"),
+        (["--patience", "many"], "--patience"),
+        (["--time-limit", "0"], "time limit"),
+        (["--time-limit", "nan"], "time limit"),
+        (["--jobs", "0"], "jobs"),
+        (["--device", "abacus"], "abacus"),
+        (["--algorithm", "guess"], "guess"),
+        (["--unknown"], "--unknown"),
+        (["--report", "no/folder/r.html"], "there is no folder no/folder"),
+        (["--json", "."], "it is a folder"),
+        (["--certificates", "m.npz"], "would overwrite the model"),
+        (["--certificates", "x", "--report", "x"], "would overwrite what --"),
+    ],
+)
+def test_a_bad_option_is_answered_with_one_line(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez(tmp_path / "m.npz", weight=_W)
+    before = (tmp_path / "m.npz").read_bytes()
+    assert expected in run("audit", "m.npz", "--json", "j.json", *options).error
+    assert [p.name for p in tmp_path.iterdir()] == ["m.npz"]
+    assert (tmp_path / "m.npz").read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["audit", "show", "verify", "random", "nonsense", ""])
+def test_a_command_with_nothing_to_work_on_says_what_is_missing(run: Run, command: str) -> None:
+    assert "--help" in run(*([command] if command else [])).error
+
+
+def test_a_missing_file(run: Run, tmp_path: Path) -> None:
+    for command in (["audit"], ["show"], ["verify", tmp_path / "c.npz"]):
+        assert "does not exist" in run(*command, tmp_path / "m.onnx").error
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 cut short"])
+def test_certificates_that_cannot_be_read(
+    run: Run, square: Path, tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "c.npz").write_bytes(content)
+    assert "c.npz" in run("verify", tmp_path / "c.npz", square).error
+
+
+def test_a_model_is_no_certificate(run: Run, square: Path) -> None:
+    assert "not a certificate file" in run("verify", square, square).error
+
+
+def test_the_real_program_gives_one_line_and_no_traceback(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "uncork", "audit", str(tmp_path / "none.onnx")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert ran.stderr == f"uncork: error: {tmp_path / 'none.onnx'} does not exist: check the path\n"

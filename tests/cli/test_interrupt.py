@@ -1,0 +1,109 @@
+"""Ctrl-C and time limits lose nothing: the same command with --resume continues."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from running import Run
+
+from uncork.report import page
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def long(tmp_path: Path) -> Path:
+    """A head that the reference algorithm needs minutes for, class after class."""
+    path = tmp_path / "long.npy"
+    weight = np.random.default_rng(0).normal(size=(3000, 24)).astype(np.float32)
+    weight[::2] *= np.float32(0.05)  # deep inside: lost, each by a linear programme
+    np.save(path, weight)
+    return path
+
+
+def partial(cache: Path) -> list[Path]:
+    return list(cache.glob("uncork/partial/*.npz"))
+
+
+def test_ctrl_c_keeps_what_was_decided_and_resume_completes_it(
+    run: Run, start: Start, long: Path, cache: Path, tmp_path: Path
+) -> None:
+    outputs = ["--certificates", tmp_path / "c.npz", "--report", tmp_path / "r.html"]
+    command = ["audit", long, "--algorithm", "reference", "--jobs", "1", *outputs]
+    for patience in (3, 6, 12, 24):  # on a busy machine the audit begins later
+        process = start(*command)
+        time.sleep(patience)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+        if partial(cache):
+            break
+    assert process.returncode == 130
+    assert out == ""
+    assert "interrupted" in err
+    assert "--resume" in err
+    assert "Traceback" not in err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["long.npy"]
+    resumed = run("audit", long, "--resume", "--json", "-", *outputs)
+    assert resumed.status == 0
+    assert resumed.json()["counts"]["undecided"] == 0
+    assert resumed.json()["proven"] is True
+    assert partial(cache) == []
+    fresh = run("audit", long, "--json", "-")
+    assert resumed.json()["counts"] == fresh.json()["counts"]
+
+
+def test_a_time_limit_leaves_the_rest_undecided_and_resume_completes_it(
+    run: Run, long: Path, cache: Path
+) -> None:
+    limited = run(
+        "audit", long, "--algorithm", "reference", "--time-limit", "0.5", "--json", "-", "--quiet"
+    )
+    assert limited.status == 0
+    found = limited.json()
+    assert found["counts"]["undecided"] > 0
+    assert found["undecided"][0]["reason"] == "the time limit of 0.5 s was reached"
+    assert sum(found["counts"].values()) == 3000
+    assert "the time limit of 0.5 s was reached" in limited.err
+    assert len(partial(cache)) == 1
+    hinted = run("audit", long, "--classes", "0", "--approximate", "--patience", "1")
+    assert "--resume continues it" in hinted.err
+    resumed = run("audit", long, "--resume", "--json", "-")
+    assert resumed.json()["counts"]["undecided"] == 0
+    assert partial(cache) == []
+
+
+def test_another_domain_resumes_nothing(run: Run, long: Path, cache: Path) -> None:
+    run("audit", long, "--algorithm", "reference", "--time-limit", "0.2", "--quiet")
+    ran = run("audit", long, "--domain", "ball:3", "--classes", "0-9", "--resume")
+    assert "starting anew" in ran.err
+    assert len(partial(cache)) == 1
+
+
+def test_a_damaged_partial_audit_is_said_and_not_used(run: Run, long: Path, cache: Path) -> None:
+    run("audit", long, "--algorithm", "reference", "--time-limit", "0.2", "--quiet")
+    (path,) = partial(cache)
+    path.write_bytes(b"PK\x03\x04")
+    assert "delete it, or leave out --resume" in run("audit", long, "--resume").error
+
+
+def test_a_result_that_cannot_be_written_loses_no_work(
+    run: Run, square: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(audit: object, path: str) -> None:
+        raise OSError(28, "No space left on device", path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(page, "write_report", full)
+        ran = run("audit", square, "--report", tmp_path / "r.html")
+    assert ran.status == 2
+    assert "6 classes decided" in ran.err
+    assert ran.err.endswith(f"uncork: error: {tmp_path / 'r.html'}: No space left on device\n")
+    assert len(partial(cache)) == 1
+    assert run("audit", square, "--resume", "--report", tmp_path / "r.html").status == 0
+    assert partial(cache) == []

@@ -1,0 +1,89 @@
+"""The program itself: version, help, pipes, encodings, and what the README promises of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from running import Run
+
+import uncork
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = ("audit", "verify", "show", "random")
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").out == f"uncork {uncork.__version__}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_an_example_that_runs_that_command(run: Run, command: str) -> None:
+    ran = run(command, "--help")
+    assert ran.status == 0
+    assert f"Example: uncork {command} " in " ".join(ran.out.split())
+
+
+def test_help_lists_every_command(run: Run) -> None:
+    text = run("--help").out
+    assert all(re.search(rf"^  {command} ", text, re.M) for command in COMMANDS)
+
+
+def test_a_reader_that_leaves_is_no_error(square: Path) -> None:
+    program = "from uncork.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "audit", str(square), "--json", "-"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, err = process.communicate(timeout=120)
+    assert err == b""
+    assert process.returncode == 141
+
+
+def test_a_terminal_without_unicode_is_no_error(
+    start: Callable[..., subprocess.Popen[str]], square: Path, labels: Path
+) -> None:
+    process = start("audit", square, "--labels", labels, PYTHONIOENCODING="ascii")
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
+    assert "6 classes \\xd7 2 features" in out
+
+
+def test_the_readme_names_the_commands_that_exist(run: Run) -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^(\w+):", makefile, re.M))
+    assert {"demo", "test", "bench", "lint", "clean"} <= targets
+    assert set(re.findall(r"(?:^    |`)make (\w+)", readme, re.M)) <= targets
+    assert "make demo" in readme
+    assert "make test" in readme
+    assert set(re.findall(r"\buncork (audit|verify|show|random)\b", readme)) == set(COMMANDS)
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", readme))
+    known = set(re.findall(r"--[a-z][a-z-]+", "".join(run(c, "--help").out for c in COMMANDS)))
+    assert options - known <= {"--version"}
+
+
+def test_continuous_integration_runs_make_test() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert script.read_text("utf-8").rstrip().endswith("make test")
+
+
+def test_the_architecture_page_names_every_module() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    package = ROOT / "src" / "uncork"
+    missing = [
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if path.name != "__init__.py" and f"`{path.name}`" not in text
+    ]
+    assert missing == []

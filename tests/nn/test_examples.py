@@ -1,0 +1,43 @@
+"""The examples run and do what they say."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name: str):
+    return runpy.run_path(str(EXAMPLES / name))["main"]()
+
+
+def test_the_plain_loop_trains_sparse_classifiers(capsys):
+    results = run("nn_plain_loop.py")
+    assert all(accuracy > 0.95 for accuracy, _ in results.values())
+    assert results["softmax"][1] == 50
+    assert results["entmax"][1] < 10
+    assert results["alpha_relu"][1] < 10
+    assert "entmax" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore")  # Lightning's own
+def test_the_lightning_module_trains(capsys):
+    pytest.importorskip("lightning")
+    model = run("nn_lightning.py")
+    assert model.history[-1] < 0.2 * model.history[0]
+    assert "loss.tau" in model.state_dict()
+    assert float(model.loss.tau) != 0
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_the_language_model_trains_and_decodes(capsys):
+    pytest.importorskip("transformers", minversion="5.0")
+    results = run("nn_transformers.py")
+    assert results["losses"][-1] < 0.1
+    assert results["relu_losses"][-1] < 0.1
+    for key in ("sampled", "beamed", "relu_beamed"):
+        for row in results[key].tolist():
+            assert row == [(row[0] + i) % 40 for i in range(9)]

@@ -1,0 +1,115 @@
+"""τ for α-ReLU: from the shape as in the paper, from data, and set on a model."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import uncork.nn as unn  # noqa: E402
+import uncork.nn.functional as F  # noqa: E402
+from uncork.nn import reference  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("classes", "share", "tau"),
+    [(10_000, 0.0184, 0.3258), (40_000, 0.0171, 0.1683), (60_000, 0.0170, 0.1379)],
+)
+def test_tau_from_shape_is_the_papers(classes, share, tau):
+    assert unn.tau_from_shape(512, classes) == pytest.approx(tau, abs=0.5e-4)
+    assert unn.support_share_from_shape(512, classes) == pytest.approx(share, abs=0.5e-4)
+
+
+@pytest.mark.parametrize("alpha", [1.2, 1.5, 1.75, 2.0, 2.5])
+def test_tau_from_shape_is_near_the_threshold_of_normal_logits_for_any_alpha(alpha):
+    features, classes = 512, 10_000
+    std = (2 * features / (features + classes)) ** 0.5
+    z = torch.randn(64, classes, generator=torch.Generator().manual_seed(0)) * std
+    measured = unn.tau_from_data(z, alpha)
+    predicted = unn.tau_from_shape(features, classes, alpha)
+    # The paper's derivation leaves the largest logit out; the error grows with α.
+    assert predicted == pytest.approx(measured, abs=0.005 if alpha <= 1.5 else 0.05)
+
+
+def test_tau_from_shape_is_continuous_in_alpha_at_the_closed_form():
+    at = unn.tau_from_shape(512, 10_000, 1.5)
+    assert unn.tau_from_shape(512, 10_000, 1.5 + 1e-7) == pytest.approx(at, abs=1e-6)
+    assert unn.tau_from_shape(512, 10_000, 1.5 - 1e-7) == pytest.approx(at, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [((0, 10), "features >= 1"), ((4, 1), "classes >= 2"), ((4, 10, 1.0), "alpha must be > 1")],
+)
+def test_an_impossible_shape_is_named(arguments, says):
+    with pytest.raises(ValueError, match=says):
+        unn.tau_from_shape(*arguments)
+
+
+@pytest.fixture(scope="module")
+def hidden():
+    """What arrives at the head of an untrained Transformer: 6 sentences of 16 tokens."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(512, 8, 1024, batch_first=True, norm_first=True)
+    model = torch.nn.TransformerEncoder(
+        layer, 2, norm=torch.nn.LayerNorm(512), enable_nested_tensor=False
+    ).eval()
+    tokens = torch.nn.Embedding(1000, 512)(torch.randint(1000, (6, 16)))
+    with torch.no_grad():
+        return model(tokens)
+
+
+@pytest.mark.parametrize("classes", [10_000, 40_000, 60_000])
+def test_tau_from_shape_agrees_with_an_untrained_transformer_to_two_decimals(hidden, classes):
+    head = torch.nn.Linear(512, classes, bias=False)
+    torch.nn.init.xavier_normal_(head.weight, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        batches = (head(sentence) for sentence in hidden)
+        measured = unn.tau_from_data(batches)
+    assert round(measured, 2) == round(unn.tau_from_shape(512, classes), 2)
+
+
+def test_tau_from_data_is_the_mean_threshold():
+    z = torch.randn(5, 40, dtype=torch.float64)
+    for alpha in (1.3, 1.5, 2.0):
+        expected = reference.entmax_threshold(z.numpy(), alpha).mean()
+        assert unn.tau_from_data(z, alpha) == pytest.approx(expected, abs=1e-12)
+    assert unn.tau_from_data(z.t(), dim=0) == pytest.approx(unn.tau_from_data(z), abs=1e-12)
+
+
+def test_batches_stream_to_the_same_value_and_masks_leave_rows_out():
+    z = torch.randn(10, 40, dtype=torch.float64)
+    whole = unn.tau_from_data(z)
+    assert unn.tau_from_data(iter([z[:3], z[3:4], z[4:]])) == pytest.approx(whole, abs=1e-12)
+    keep = torch.arange(10) < 6
+    assert unn.tau_from_data(z, mask=keep) == pytest.approx(unn.tau_from_data(z[:6]), abs=1e-12)
+    z[7] = -torch.inf
+    rest = [i for i in range(10) if i != 7]
+    assert unn.tau_from_data(z) == pytest.approx(unn.tau_from_data(z[rest]), abs=1e-12)
+    with pytest.raises(ValueError, match="no rows"):
+        unn.tau_from_data(z[7:8])
+    with pytest.raises(ValueError, match="TauMeter"):
+        unn.tau_from_data([z], mask=keep)
+
+
+def test_calibrate_tau_sets_the_layer_inside_a_model():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 50), unn.AlphaReLU())
+    batch = torch.randn(20, 8)
+    value = unn.calibrate_tau(model, batch)
+    assert value == pytest.approx(unn.tau_from_data(model[0](batch)), abs=1e-6)
+    assert float(model[1].tau) == pytest.approx(value)
+    assert float(model.state_dict()["1.tau"]) == pytest.approx(value)
+    # Rows then sum to one on average, near enough to begin with.
+    assert float(model(batch).detach().sum(-1).mean()) == pytest.approx(1, abs=0.5)
+
+
+def test_calibrate_tau_sets_the_loss_of_a_model_that_returns_logits():
+    model, loss = torch.nn.Linear(8, 50), unn.AlphaReLULoss(1.5)
+    batch = torch.randn(20, 8)
+    value = unn.calibrate_tau(model, batch, criterion=loss)
+    assert float(loss.tau) == pytest.approx(unn.tau_from_data(model(batch)), abs=1e-6) == value
+    target = torch.randint(50, (20,))
+    torch.testing.assert_close(
+        loss(model(batch), target), F.alpha_relu_loss(model(batch), target, tau=float(loss.tau))
+    )
+    with pytest.raises(ValueError, match="criterion"):
+        unn.calibrate_tau(model, batch)

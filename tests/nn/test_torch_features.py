@@ -1,0 +1,279 @@
+"""What torch's own functions do without thinking: compile, vmap, autocast, checkpoint, DDP, ..."""
+
+import os
+import shutil
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import uncork.nn as unn  # noqa: E402
+import uncork.nn.functional as F  # noqa: E402
+
+TARGET = torch.tensor([3, 0, -100, 5, 1, 2])
+FUNCTIONS = {
+    "sparsemax": lambda z: F.sparsemax(z).square().sum(),
+    "entmax 1": lambda z: F.entmax(z, 1.0).square().sum(),
+    "entmax 1.3": lambda z: F.entmax(z, 1.3).square().sum(),
+    "entmax 1.5": lambda z: F.entmax(z, 1.5).square().sum(),
+    "entmax tensor": lambda z: F.entmax(z, 1.2 + torch.sigmoid(z[:, :1])).square().sum(),
+    "alpha_relu": lambda z: F.alpha_relu(z, 1.5, 0.2).square().sum(),
+    "normmax": lambda z: F.normmax(z, 2.0).square().sum(),
+    "budget": lambda z: F.budget(z, 2.0).square().sum(),
+    "softmax_loss": lambda z: F.softmax_loss(z, TARGET),
+    "sparsemax_loss": lambda z: F.sparsemax_loss(z, TARGET, label_smoothing=0.1),
+    "entmax_loss": lambda z: F.entmax_loss(z, TARGET),
+    "entmax_loss alpha": lambda z: F.entmax_loss(z, TARGET, alpha=1.3 + z[:, 0].sigmoid()),
+    "entmax_loss soft": lambda z: F.entmax_loss(z, torch.full_like(z, 1 / 9)),
+    "alpha_relu_loss": lambda z: F.alpha_relu_loss(z, TARGET, tau=0.2, weight=torch.ones(9)),
+    "normmax_loss": lambda z: F.normmax_loss(z, TARGET),
+}
+every_function = pytest.mark.parametrize("name", FUNCTIONS)
+# torch's own tracing instantiates autograd functions, which it deprecates for others.
+compiling = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+
+
+@pytest.fixture
+def z():
+    return torch.randn(6, 9, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+
+def value_and_gradient(function, z):
+    value = function(z)
+    (gradient,) = torch.autograd.grad(value, z)
+    return value.detach(), gradient
+
+
+def compiled(function, backend):
+    torch._dynamo.reset()
+    return torch.compile(function, fullgraph=True, backend=backend)
+
+
+@every_function
+@compiling
+def test_compiles_as_one_graph(name, z):
+    function = FUNCTIONS[name]
+    expected = value_and_gradient(function, z)
+    torch.testing.assert_close(value_and_gradient(compiled(function, "aot_eager"), z), expected)
+
+
+@compiling
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+def test_the_default_compiler_agrees(z, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+
+    def function(z):
+        return F.entmax_loss(z, TARGET)
+
+    expected = value_and_gradient(function, z)
+    torch.testing.assert_close(value_and_gradient(compiled(function, "inductor"), z), expected)
+
+
+@compiling
+def test_peer_does_not_compile(z):
+    peer = pytest.importorskip("entmax")
+    for transform in (peer.sparsemax, peer.entmax15, peer.entmax_bisect):
+        with pytest.raises(torch._dynamo.exc.Unsupported):
+            compiled(transform, "aot_eager")(z)
+
+
+PER_ROW = {
+    "sparsemax": F.sparsemax,
+    "entmax": F.entmax,
+    "entmax 1.3": lambda row: F.entmax(row, 1.3),
+    "alpha_relu": lambda row: F.alpha_relu(row, 1.5, 0.2),
+    "normmax": F.normmax,
+    "budget": F.budget,
+    "entmax_loss": lambda row: F.entmax_loss(row, torch.tensor(2)),
+    "alpha_relu_loss": lambda row: F.alpha_relu_loss(row, torch.tensor(2)),
+}
+
+
+@pytest.mark.parametrize("name", PER_ROW)
+def test_vmap_and_per_sample_gradients_equal_a_loop(name, z):
+    function = PER_ROW[name]
+    rows = z.detach()
+    torch.testing.assert_close(
+        torch.vmap(function)(rows), torch.stack([function(row) for row in rows])
+    )
+
+    def scalar(row):
+        return function(row).square().sum()
+
+    torch.testing.assert_close(
+        torch.vmap(torch.func.grad(scalar))(rows),
+        torch.stack([torch.func.grad(scalar)(row) for row in rows]),
+    )
+
+
+def test_vmap_over_alpha_alone(z):
+    row, alphas = z.detach()[0], torch.tensor([1.2, 1.5, 2.0])
+    torch.testing.assert_close(
+        torch.vmap(lambda a: F.entmax(row, a))(alphas),
+        torch.stack([F.entmax(row, float(a)) for a in alphas]),
+    )
+
+
+def test_peer_does_not_vmap(z):
+    peer = pytest.importorskip("entmax")
+    for transform in (peer.sparsemax, peer.entmax15, peer.entmax_bisect):
+        with pytest.raises(RuntimeError, match="functorch"):
+            torch.vmap(transform)(z)
+
+
+@every_function
+def test_autocast_gives_float32(name, z):
+    with torch.autocast("cpu", torch.bfloat16):
+        half = z @ torch.eye(9)
+        assert half.dtype == torch.bfloat16
+        value = FUNCTIONS[name](half)
+        assert F.entmax(half).dtype == torch.float32
+    assert value.dtype == torch.float32
+    value.backward()
+    assert z.grad.isfinite().all()
+
+
+def test_peer_stays_in_bfloat16_under_autocast(z):
+    peer = pytest.importorskip("entmax")
+    with torch.autocast("cpu", torch.bfloat16):
+        assert peer.entmax15(z @ torch.eye(9)).dtype == torch.bfloat16
+
+
+@every_function
+def test_gradient_checkpointing_changes_nothing(name, z):
+    from torch.utils.checkpoint import checkpoint
+
+    function = FUNCTIONS[name]
+    expected = value_and_gradient(function, z)
+    for reentrant in (False, True):
+        found = value_and_gradient_through_checkpoint(checkpoint, function, z, reentrant)
+        torch.testing.assert_close(found, expected)
+
+
+def value_and_gradient_through_checkpoint(checkpoint, function, z, reentrant):
+    z.grad = None
+    value = checkpoint(function, z, use_reentrant=reentrant)
+    value.backward()
+    return value.detach(), z.grad
+
+
+@every_function
+def test_deterministic_mode_is_obeyed(name, z):
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        first = value_and_gradient(FUNCTIONS[name], z)
+        second = value_and_gradient(FUNCTIONS[name], z)
+    finally:
+        torch.use_deterministic_algorithms(before)
+    assert torch.equal(first[0], second[0])
+    assert torch.equal(first[1], second[1])
+
+
+@every_function
+def test_no_value_is_read_off_the_device(name):
+    """Meta tensors have no values: anything that would make the host wait raises here."""
+    z = torch.empty(6, 9, device="meta", requires_grad=True)
+    target = TARGET
+
+    def on_meta(tensor):
+        return tensor.to("meta")
+
+    functions = {
+        **FUNCTIONS,
+        "softmax_loss": lambda z: F.softmax_loss(z, on_meta(target)),
+        "sparsemax_loss": lambda z: F.sparsemax_loss(z, on_meta(target), label_smoothing=0.1),
+        "entmax_loss": lambda z: F.entmax_loss(z, on_meta(target)),
+        "entmax_loss alpha": lambda z: F.entmax_loss(
+            z, on_meta(target), alpha=1.3 + z[:, 0].sigmoid()
+        ),
+        "alpha_relu_loss": lambda z: F.alpha_relu_loss(
+            z, on_meta(target), tau=0.2, weight=torch.ones(9, device="meta")
+        ),
+        "normmax_loss": lambda z: F.normmax_loss(z, on_meta(target)),
+    }
+    functions[name](z).backward()
+    assert z.grad.shape == z.shape
+
+
+def test_the_solvers_read_no_value_off_the_device():
+    from uncork.nn import budget, normmax, threshold
+
+    v = torch.empty(3, 9, device="meta")
+    rows = torch.empty(3, 1, device="meta")
+    for parameter in (1.3, 1.5, 2.0, 3.0, rows):
+        for solve in (threshold.entmax_shift, normmax._solve, budget._solve):
+            assert solve(v, parameter).shape == (3, 1)
+
+
+def test_peer_makes_the_host_wait():
+    peer = pytest.importorskip("entmax")
+    z = torch.empty(6, 9, device="meta")
+    with pytest.raises(RuntimeError, match="meta"):
+        peer.SparsemaxLoss(ignore_index=0)(z, TARGET.to("meta"))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@every_function
+def test_cuda_equals_cpu_without_host_synchronisation(name, z):
+    expected = value_and_gradient(FUNCTIONS[name], z)
+    moved = z.detach().cuda().requires_grad_()
+    target = TARGET.cuda()
+    functions = {
+        **FUNCTIONS,
+        "softmax_loss": lambda z: F.softmax_loss(z, target),
+        "sparsemax_loss": lambda z: F.sparsemax_loss(z, target, label_smoothing=0.1),
+        "entmax_loss": lambda z: F.entmax_loss(z, target),
+        "entmax_loss alpha": lambda z: F.entmax_loss(z, target, alpha=1.3 + z[:, 0].sigmoid()),
+        "alpha_relu_loss": lambda z: F.alpha_relu_loss(
+            z, target, tau=0.2, weight=torch.ones(9, device="cuda")
+        ),
+        "normmax_loss": lambda z: F.normmax_loss(z, target),
+    }
+    function = functions[name]
+    value_and_gradient(function, moved)  # libraries may wait while they load
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        value, gradient = value_and_gradient(function, moved)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    torch.testing.assert_close((value.cpu(), gradient.cpu()), expected, atol=1e-5, rtol=1e-4)
+
+
+def _train_on_one_rank(rank, port, z, target, results):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 9))
+    half = slice(rank * 3, rank * 3 + 3)
+    for loss in (unn.EntmaxLoss(1.3), unn.AlphaReLULoss(tau=0.2)):
+        loss(model(z[half]), target[half]).backward()
+    results[rank] = model.module.weight.grad.clone()
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.skipif(
+    not torch.distributed.is_available() or sys.platform == "win32", reason="needs gloo"
+)
+def test_two_processes_of_data_parallel_training_equal_one():
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    features, target = torch.randn(6, 4), torch.tensor([3, 0, 8, 5, 1, 2])
+    with torch.multiprocessing.Manager() as manager:
+        results = manager.dict()
+        torch.multiprocessing.spawn(
+            _train_on_one_rank, (port, features, target, results), nprocs=2, join=True
+        )
+        gradients = [results[0], results[1]]
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 9)
+    for loss in (unn.EntmaxLoss(1.3), unn.AlphaReLULoss(tau=0.2)):
+        loss(model(features), target).backward()
+    for gradient in gradients:
+        torch.testing.assert_close(gradient, model.weight.grad)
