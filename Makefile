@@ -19,8 +19,10 @@ FIND_MODEL := import importlib.util as u; \
 demo: $(VENV)/.demo
 	@$(BIN)/uncork audit "$$($(BIN)/python -c '$(FIND_MODEL)')" --report demo-report.html
 
+# Two workers with one thread each in BLAS and torch: threads of both on two cores wait for each
+# other, which was measured to take five times as long.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -81,9 +81,10 @@ def _rows(classes: int, features: int, seed: int, device: str) -> tuple[np.ndarr
         import torch
 
         generator = torch.Generator(device="cuda").manual_seed(seed)
-        turn = torch.linalg.qr(
-            torch.randn(features, features, generator=generator, device="cuda")
-        ).Q * torch.tensor(spectrum, device="cuda", dtype=torch.float32)[:, None]
+        turn = (
+            torch.linalg.qr(torch.randn(features, features, generator=generator, device="cuda")).Q
+            * torch.tensor(spectrum, device="cuda", dtype=torch.float32)[:, None]
+        )
         mean = torch.randn(features, generator=generator, device="cuda") * 0.5
         rows = torch.randn(classes, features, generator=generator, device="cuda")
         return ((rows @ turn) + mean).cpu().numpy(), mean.cpu().numpy().astype(np.float64)

@@ -36,7 +36,7 @@ def lies_in(domain: Domain, x: Sequence[Fraction]) -> bool:
 
 
 def lead_at(head: Head, t: int, x: Sequence[float | Fraction]) -> Fraction:
-    """z_t minus the best logit of the classes that are not the same function as t, at x, exactly."""
+    """z_t minus the best logit of the classes that do not equal t, at x, exactly."""
     rows = exact_rows(head)
     at = [Fraction(v) for v in x]
     others = [logit(row, at) for row in rows if row != rows[t]]
@@ -113,10 +113,10 @@ def mixture_lead(
     return -highest if highest <= 0 else None
 
 
-def expected(head: Head) -> list[Verdict]:
+def expected(head: Head, domain: Domain | None = None) -> list[Verdict]:
     """The true verdict of every class."""
     return [
-        Verdict.UNARGMAXABLE if not first_somewhere(head, t)
+        Verdict.UNARGMAXABLE if not first_somewhere(head, t, domain)
         else Verdict.TIED if len(equals(head, t)) > 1
         else Verdict.ARGMAXABLE
         for t in range(head.classes)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from models import PP_OCR_V4
 
+from models import PP_OCR_V4
 from uncork import Audit, Head, audit, load
 
 

@@ -10,13 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.spatial import ConvexHull
-from small_heads import EXTREME, ORDINARY, heads, quick
 
+from small_heads import EXTREME, ORDINARY, heads, quick
 from uncork import Head
 from uncork.audit.bulk import Bulk
+from uncork.audit.certify import Certifier
 
 ANY = {**ORDINARY, **EXTREME}
 any_head = st.sampled_from(sorted(ANY)).flatmap(lambda kind: heads(ANY[kind], extreme=True))
+
+
+def bulk_of(head: Head) -> Bulk:
+    return Certifier(head).bulk
 
 
 def farthest(bulk: Bulk, direction: np.ndarray) -> float:
@@ -49,7 +54,7 @@ def test_the_ball_lies_inside_the_hull(features: int, seed: int) -> None:
     weight = rng.standard_normal((60, features)) @ rng.standard_normal((features, features))
     weight += 10 * rng.standard_normal(features)
     weight[0] += 30 * rng.standard_normal(features)  # one row far out
-    bulk = Bulk.of(Head(weight))
+    bulk = bulk_of(Head(weight))
     equations = ConvexHull(weight).equations
     for direction in rng.standard_normal((20, features)):
         reached = farthest(bulk, direction)
@@ -64,7 +69,7 @@ def test_the_least_bias_at_a_point_of_the_ball_is_never_above_what_a_mixture_rea
 ) -> None:
     rng = np.random.default_rng(seed)
     head = Head(rng.standard_normal((30, 3)), 10 * rng.standard_normal(30))
-    bulk = Bulk.of(head)
+    bulk = bulk_of(head)
     for direction in rng.standard_normal((8, 3)):
         for share in (0.01, 0.5, 1.0):
             away = share * farthest(bulk, direction) * direction
@@ -75,7 +80,7 @@ def test_the_least_bias_at_a_point_of_the_ball_is_never_above_what_a_mixture_rea
 
 def test_an_error_in_the_residual_counts_as_distance() -> None:
     head = Head(np.random.default_rng(0).standard_normal((50, 2)))
-    bulk = Bulk.of(head)
+    bulk = bulk_of(head)
     direction = np.array([1.0, 0.0])
     at = 0.5 * farthest(bulk, direction) * direction
     exact, blurred = bulk.nudge(at, np.zeros(2)), bulk.nudge(at, np.abs(at) / 2)
@@ -95,7 +100,7 @@ def test_an_error_in_the_residual_counts_as_distance() -> None:
 def test_rows_that_span_no_ball_reach_nowhere(weight: np.ndarray) -> None:
     head = Head(weight)
     with np.errstate(all="ignore"):
-        bulk = Bulk.of(head)
+        bulk = bulk_of(head)
         nudge = bulk.nudge(np.full(head.features, 1e300), np.zeros(head.features))
     assert nudge is None
 
@@ -104,7 +109,7 @@ def test_rows_that_span_no_ball_reach_nowhere(weight: np.ndarray) -> None:
 @given(head=any_head)
 def test_the_mean_of_rows_and_bias_is_within_its_error(head: Head) -> None:
     with np.errstate(all="ignore"):
-        bulk = Bulk.of(head)
+        bulk = bulk_of(head)
     rows = head.rows(0, head.classes)
     for j in range(head.features):
         mean = sum(Fraction(v) for v in rows[:, j].tolist()) / head.classes
@@ -118,7 +123,7 @@ def test_the_mean_of_rows_and_bias_is_within_its_error(head: Head) -> None:
 @given(head=any_head)
 def test_the_bounds_on_the_whitened_rows_hold_in_fractions(head: Head) -> None:
     with np.errstate(all="ignore"):
-        bulk = Bulk.of(head)
+        bulk = bulk_of(head)
     if bulk.transform is None or not np.isfinite([bulk.defect, bulk.offset, bulk.reach]).all():
         return
     centre = [Fraction(v) for v in bulk.centre.tolist()]

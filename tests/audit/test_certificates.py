@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oracle import false_verdicts
 
-from uncork import Audit, Ball, Box, Domain, Head, Unbounded, UncorkError, Verdict, Witness
+from oracle import expected, false_verdicts
+from uncork import Audit, Ball, Box, Domain, Head, Unbounded, UncorkError, Verdict, Witness, verify
 from uncork import audit as run_audit
-from uncork import verify
 
 Members = dict[str, np.ndarray]
 
@@ -84,6 +83,16 @@ def rewrite_header(path: Path, **fields: Any) -> None:
     rewrite(path, change)
 
 
+_truth: dict[tuple[str, str], list[Verdict]] = {}
+
+
+def truth(head: Head, domain: Domain) -> list[Verdict]:
+    key = head.fingerprint, domain.spec()
+    if key not in _truth:
+        _truth[key] = expected(head, domain)
+    return _truth[key]
+
+
 def survives(path: Path, head: Head) -> bool:
     """Whether a file still loads and verifies; then every verdict in it has to be true."""
     try:
@@ -94,7 +103,8 @@ def survives(path: Path, head: Head) -> bool:
         return False
     if not result.ok:
         return False
-    assert false_verdicts(loaded, head) == {}
+    for claimed, true in zip(loaded.verdicts, truth(head, loaded.domain), strict=True):
+        assert claimed in (true, Verdict.UNDECIDED)
     return True
 
 
@@ -379,7 +389,7 @@ def test_every_changed_letter_of_the_header_is_caught_or_harmless(head: Head, pa
     honest = str(members(path)["header"])
     for _ in range(60):
         at = int(rng.integers(len(honest)))
-        letter = "0123456789abcdef\"[]{},:- "[rng.integers(25)]
+        letter = '0123456789abcdef"[]{},:- '[rng.integers(25)]
 
         def change(content: Members, at: int = at, letter: str = letter) -> None:
             content["header"] = np.array(honest[:at] + letter + honest[at + 1 :])

@@ -6,8 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
-from oracle import expected
 
+from oracle import expected
 from uncork import Ball, Box, Head, Unbounded, Verdict, audit, verify
 
 A, U, T = Verdict.ARGMAXABLE, Verdict.UNARGMAXABLE, Verdict.TIED
@@ -137,9 +137,7 @@ def test_two_classes(domain: Box | Unbounded | Ball) -> None:
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=str)
 @pytest.mark.parametrize("row", [[0.0, 0.0], [1.0, -3.0]])
-def test_rows_that_are_all_equal_are_tied(
-    row: list[float], domain: Box | Unbounded | Ball
-) -> None:
+def test_rows_that_are_all_equal_are_tied(row: list[float], domain: Box | Unbounded | Ball) -> None:
     assert verdicts(Head([row] * 5, domain=domain)) == [T] * 5
     assert verdicts(Head([row] * 3, [1.0, 1.0, 0.0], domain=domain)) == [T, T, U]
 

@@ -9,8 +9,8 @@ from typing import Any
 import highspy
 import numpy as np
 import pytest
-from oracle import expected, false_verdicts
 
+from oracle import expected, false_verdicts
 from uncork import Ball, Box, Domain, Head, Mixture, Unbounded, Verdict, Witness, audit, verify
 from uncork.audit import backend, centre, mixtures, rows, run, screen
 from uncork.audit.certify import Certifier
@@ -181,10 +181,10 @@ class LyingHighs:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.solver, name)
 
-    def getModelStatus(self) -> Any:  # noqa: N802
+    def getModelStatus(self) -> Any:
         return highspy.HighsModelStatus.kOptimal
 
-    def getSolution(self) -> Any:  # noqa: N802
+    def getSolution(self) -> Any:
         columns, count = self.solver.getNumCol(), self.solver.getNumRow()
         kind = self.rng.integers(0, 4)
         values = self.rng.standard_normal(columns)

@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from small_heads import quick
 
+from small_heads import quick
 from uncork.audit.rigour import TINY, UNIT, gamma, integers, lower_float, row_norms
 
 finite = st.floats(allow_nan=False, allow_infinity=False)

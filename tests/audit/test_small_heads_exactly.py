@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from oracle import expected, false_verdicts
 from small_heads import EXTREME, ORDINARY, heads, quick
-
 from uncork import Head, audit, verify
 
 

@@ -31,6 +31,7 @@ class Backend(Device):
 
     name = "cpu"
     xp: Any = numpy_namespace
+    chunk_bytes = 64 << 20  # first guesses held at a time
     block_bytes = 16 << 20  # scores made at a time by one thread: within reach of the caches
     solve_bytes = 16 << 20  # working sets held at a time by one thread
 
@@ -96,6 +97,7 @@ class CudaBackend(Backend):
     inputs = 4096
     rows = 16384
     single = False
+    chunk_bytes = 1 << 30
     block_bytes = 2 << 30
     solve_bytes = 8 << 30
 
@@ -140,6 +142,9 @@ class CudaBackend(Backend):
         weight = self._weight(head)
         for start in range(0, head.classes, self.rows):
             yield start, weight[start : start + self.rows].to(self.torch.float64)
+
+    def take(self, head: Head, classes: np.ndarray) -> Any:
+        return self._weight(head)[self.index(classes)].to(self.torch.float64)
 
     def _weight(self, head: Head) -> Any:
         """The weight on the GPU in a type as small as stored, where torch has it."""

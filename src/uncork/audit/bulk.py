@@ -19,7 +19,6 @@ from uncork.audit.products import Device
 from uncork.audit.rigour import TINY, UNIT, gamma, row_norms
 from uncork.head import Head
 
-_ROWS = 4096
 _SAFE = 1e100  # no square of a safe number over- or underflows
 
 
@@ -47,9 +46,9 @@ class Bulk:
     def _of(cls, head: Head, device: Device) -> Bulk:
         count, width = head.classes, head.features
         total, size = np.zeros(width), np.zeros(width)
-        for _, block in head.blocks(_ROWS):
-            total += block.sum(axis=0)
-            size += np.abs(block).sum(axis=0)
+        for _, block in device.blocks(head):
+            total += device.get(device.xp.sum(block, axis=0))
+            size += device.get(device.xp.sum(device.xp.abs(block), axis=0))
         centre = total / count
         centre_error = gamma(count + 8) * size / count + np.abs(centre) * 4 * UNIT + TINY
         bias = head.offsets
@@ -130,11 +129,10 @@ def _bounds(
             away = block - middle
             product = away @ turn
             moment_sum = moment_sum + product.T @ product
-            away, v = device.get(away), device.get(product)
-            mean += v.sum(axis=0)
-            sizes = row_norms(v)
+            mean += device.get(device.xp.sum(product, axis=0))
+            sizes = device.get(row_norms(product, device.xp))
             # ‖computed v_i − true v_i‖: one rounding for w − c, d products and additions.
-            errors = gamma(width + 8) * norm * row_norms(away)
+            errors = gamma(width + 8) * norm * device.get(row_norms(away, device.xp))
             reach = max(reach, float((sizes + errors).max()))
             energy += float((sizes**2).sum())
             length += float(sizes.sum())

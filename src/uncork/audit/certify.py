@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from uncork.audit.products import Device, Products, Tilted
 from uncork.audit.rigour import SMALLEST, TINY, UNIT, gamma, integers, lower_float
 from uncork.audit.support import contains_exactly, finite_part, upper_bound, upper_bound_exactly
 from uncork.audit.verdict import Mixture, Witness
-from uncork.domain import Domain
+from uncork.domain import Ball, Box, Domain
 from uncork.head import Head
 
 EXACT_PAIRS = 20_000  # pairs (input, class) settled in integers before a block is refused
@@ -60,13 +61,13 @@ class Certifier:
     # Witnesses
 
     def witnesses(
-        self, classes: np.ndarray, x: np.ndarray, groups: dict[int, np.ndarray] | None = None
+        self, classes: np.ndarray, x: Any, groups: dict[int, np.ndarray] | None = None
     ) -> np.ndarray:
         """Proven lower bounds on z_t − max z_i, one for each (class, input): (n,).
 
         A positive entry is a proof; anything else (≤ 0 or NaN) is a refusal. `groups` names, for a
         class t, the classes whose row and bias equal t's: they are left out of the maximum, after
-        checking that they really are equal.
+        checking that they really are equal. `x` (n, d) is NumPy's or the device's.
         """
         classes = np.asarray(classes, dtype=np.int64)
         margins = np.empty(len(classes))
@@ -74,38 +75,52 @@ class Certifier:
         with np.errstate(all="ignore"):  # what overflows is refused
             for start in range(0, len(classes), step):
                 part = slice(start, start + step)
-                inputs = np.asarray(x[part], dtype=np.float64)
+                inputs = x[part]
+                if isinstance(inputs, np.ndarray):
+                    inputs = self.device.put(inputs.astype(np.float64))
                 margins[part] = self._witness_block(classes[part], inputs, groups or {})
         return margins
 
     def _witness_block(
-        self, classes: np.ndarray, x: np.ndarray, groups: dict[int, np.ndarray]
+        self, classes: np.ndarray, x: Any, groups: dict[int, np.ndarray]
     ) -> np.ndarray:
         own_groups = {t: self._own_group(t, groups) for t in classes.tolist() if t in groups}
-        inside = self.domain.contains(x)
+        inside = self._inside(x)
         margin = np.full(len(classes), np.nan)
         lowest = np.full(len(classes), np.nan)
         for single in (True, False) if self.device.single else (False,):
             left = np.flatnonzero(inside & ~(margin > 0))
             if len(left):
                 own, rivals = self.products.own_and_rivals(
-                    classes[left], x[left], own_groups, single
+                    classes[left], x[self.device.put(left)], own_groups, single
                 )
                 margin[left] = (own - rivals) * (1 - 2.0**-50)
                 lowest[left] = own
         pairs = EXACT_PAIRS
         for k in np.flatnonzero(inside & ~(margin > 0)).tolist():
             t = int(classes[k])
-            close, others = self.products.close_rows(x[k], lowest[k])
+            point = self.device.get(x[k])
+            close, others = self.products.close_rows(point, lowest[k])
             close = np.setdiff1d(close, own_groups.get(t, [t]))
             pairs -= len(close)
             if pairs < 0:
                 break
-            settled = self._exact_margin(t, [Fraction(v) for v in x[k].tolist()], close)
+            settled = self._exact_margin(t, [Fraction(v) for v in point.tolist()], close)
             # Rows that were not close are below by the bounds; at least by the smallest float.
             clear = max((lowest[k] - others) * (1 - 2.0**-50), SMALLEST)
             margin[k] = min(settled, clear)
         return margin
+
+    def _inside(self, x: Any) -> np.ndarray:
+        """Whether each input lies in the domain: (n,)."""
+        if isinstance(x, np.ndarray) or isinstance(self.domain, Ball):
+            return self.domain.contains(self.device.get(x))
+        xp, put = self.device.xp, self.device.put
+        inside = xp.all(xp.isfinite(x), axis=1)
+        if isinstance(self.domain, Box):
+            lower, upper = (put(b.copy()) for b in self.domain.bounds(self.head.features))
+            inside = inside & xp.all((x >= lower) & (x <= upper), axis=1)
+        return self.device.get(inside)
 
     def _own_group(self, t: int, groups: dict[int, np.ndarray]) -> list[int]:
         """t and those of its alleged equals that are."""

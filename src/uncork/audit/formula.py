@@ -7,17 +7,23 @@ they computed, so it does not matter that two machines round them differently.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from uncork.audit.products import Device
+from uncork.audit.rigour import row_norms
 from uncork.domain import Ball, Box, Domain
 from uncork.head import Head
 
+_FAR = 1e4  # how far out an input lies where the domain sets no bound
 
-def to_single(inputs: np.ndarray) -> np.ndarray:
+
+def to_single(inputs: Any, device: Device) -> Any:
     """Rounded to float32 values, which float32 products can then be exact about."""
+    xp = device.xp
     with np.errstate(over="ignore", under="ignore"):
-        return inputs.astype(np.float32).astype(np.float64)
+        return xp.astype(xp.astype(inputs, xp.float32), xp.float64)
 
 
 @dataclass(frozen=True)
@@ -27,13 +33,15 @@ class Formula:
     transform: np.ndarray
     centre: np.ndarray
 
-    def directions(self, head: Head, classes: np.ndarray) -> np.ndarray:
-        """P (w_t − c) for each class: (n, d)."""
-        return (head.take(classes) - self.centre) @ self.transform.astype(np.float64)
+    def directions(self, head: Head, classes: np.ndarray, device: Device) -> Any:
+        """P (w_t − c) for each class, on the device: (n, d)."""
+        away = device.take(head, classes) - device.put(self.centre)
+        return away @ device.put(self.transform.astype(np.float64))
 
-    def inputs(self, head: Head, classes: np.ndarray, scales: np.ndarray) -> np.ndarray:
-        """The inputs, rounded to float32, in float64: (n, d)."""
-        return to_single(self.directions(head, classes) * scales[:, None].astype(np.float64))
+    def inputs(self, head: Head, classes: np.ndarray, scales: np.ndarray, device: Device) -> Any:
+        """The inputs, rounded to float32, in float64, on the device: (n, d)."""
+        directions = self.directions(head, classes, device)
+        return to_single(directions * device.put(scales.astype(np.float64))[:, None], device)
 
     @staticmethod
     def fits(domain: Domain) -> bool:
@@ -43,18 +51,17 @@ class Formula:
         return True
 
     @staticmethod
-    def scales(domain: Domain, directions: np.ndarray) -> np.ndarray:
+    def scales(domain: Domain, directions: Any, device: Device) -> np.ndarray:
         """The length, a hair below the largest that fits, for each direction: (n,) in float32."""
+        xp = device.xp
         if isinstance(domain, Ball):
-            limit = domain.radius / np.maximum(np.linalg.norm(directions, axis=1), 1e-300)
+            limit = domain.radius / device.get(row_norms(directions, xp))
         elif isinstance(domain, Box) and np.isfinite(domain.upper).any():
-            lower, upper = domain.bounds(directions.shape[1])
-            with np.errstate(divide="ignore", invalid="ignore"):
-                room = np.where(directions > 0, upper / directions, lower / directions)
-            limit = np.where(np.isnan(room), np.inf, room).min(axis=1)
-            limit = np.where(np.isfinite(limit), limit, 1.0)
+            lower, upper = (device.put(b.copy()) for b in domain.bounds(directions.shape[1]))
+            # 1/room: how much of its side each feature of the direction takes up.
+            taken = xp.where(directions > 0, directions / upper, directions / lower)
+            limit = 1 / device.get(xp.max(taken, axis=1))
         else:
-            limit = 1e4 / np.maximum(np.abs(directions).max(axis=1), 1e-300)
-        with np.errstate(over="ignore"):
-            scale = (limit * (1 - 1e-5)).astype(np.float32)
+            limit = _FAR / device.get(xp.max(xp.abs(directions), axis=1))
+        scale = (limit * (1 - 1e-5)).astype(np.float32)
         return np.where(np.isfinite(scale), scale, 0).astype(np.float32)

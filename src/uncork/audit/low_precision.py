@@ -35,7 +35,7 @@ def low_precision(head: Head, proofs: Proofs, backend: Backend) -> dict[str, Any
     parts = [classes[start : start + step] for start in range(0, len(classes), step)]
 
     def lead(part: np.ndarray) -> np.ndarray:
-        inputs = proofs.stored_inputs(head, part).astype(dtype)
+        inputs = backend.get(proofs.stored_inputs(head, part, backend)).astype(dtype)
         return _lead(head, part, inputs, dtype, backend)
 
     with backend.threads() as over:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from uncork.audit.backend import Backend
 from uncork.audit.space import Space
 from uncork.audit.verdict import Mixture
 
@@ -41,10 +42,10 @@ def _mixture(
     a[:count][own] = (away / norms[:, None])[own]
     mean_length = float(np.linalg.norm(points[-1])) or 1.0
     a[count] = -points[-1] / mean_length
-    lam = balanced(a, np.maximum(weight, 0.0))
+    lam = balanced(space.backend, a, np.maximum(weight, 0.0))
     if lam is None:
         return None
-    lam = _sparser(a, lam, np.flatnonzero(own), space.width + 1)
+    lam = _sparser(space.backend, a, lam, np.flatnonzero(own), space.width + 1)
     share = np.zeros(count)
     share[own] = lam[:count][own] / norms[own]
     bulk = lam[count] / mean_length
@@ -56,7 +57,9 @@ def _mixture(
     return Mixture(ids[kept].astype(np.int32), share[kept] / total, bulk=float(bulk / total))
 
 
-def _sparser(a: np.ndarray, lam: np.ndarray, classes: np.ndarray, least: int) -> np.ndarray:
+def _sparser(
+    backend: Backend, a: np.ndarray, lam: np.ndarray, classes: np.ndarray, least: int
+) -> np.ndarray:
     """Drop the smallest class weights, a part at a time, while the rest still balances."""
     for share in (0.5, 0.7, 0.7):
         held = classes[lam[classes] > 0]
@@ -67,29 +70,27 @@ def _sparser(a: np.ndarray, lam: np.ndarray, classes: np.ndarray, least: int) ->
         fewer = lam.copy()
         fewer[smallest] = 0
         support = np.flatnonzero(fewer)
-        part = balanced(a[support], fewer[support])
+        part = balanced(backend, a[support], fewer[support])
         if part is not None:
             lam = fewer
             lam[support] = part
     return lam
 
 
-def balanced(a: np.ndarray, lam: np.ndarray) -> np.ndarray | None:
+def balanced(backend: Backend, a: np.ndarray, lam: np.ndarray) -> np.ndarray | None:
     """λ near the given one with Σ λ_k a_k = 0 to rounding and λ ≥ 0, or None: (n, m), (n,) → (n,).
 
     The smallest change in units of λ itself: a row's weight moves in proportion to its square.
     """
+    rows, weights = backend.put(a), backend.put(lam)
     for _ in range(4):
-        residual = a.T @ lam
-        if np.abs(residual).max() <= 1e-15 * lam.sum():
+        residual = rows.T @ weights
+        if float(backend.xp.max(backend.xp.abs(residual))) <= 1e-15 * float(lam.sum()):
             break
-        scaled = a * lam[:, None]
-        normal = scaled.T @ scaled
-        try:
-            z = np.linalg.solve(normal, residual)
-        except np.linalg.LinAlgError:
-            z = np.linalg.lstsq(normal, residual, rcond=None)[0]
-        lam = lam - lam * (scaled @ z)
+        scaled = rows * weights[:, None]
+        z = backend.solve((scaled.T @ scaled)[None], residual[None])[0]
+        weights = weights - weights * (scaled @ z)
+        lam = backend.get(weights)
         if not np.isfinite(lam).all() or (lam < 0).any():
             return None
     return lam

@@ -39,6 +39,10 @@ class Device:
         """The rows of the head in float64, a block at a time: (first row, (n, d))."""
         return head.blocks(self.rows)
 
+    def take(self, head: Head, classes: np.ndarray) -> Any:
+        """Some rows of the head in float64: (n, d)."""
+        return head.take(classes)
+
 
 @dataclass(frozen=True)
 class Tilted:
@@ -64,49 +68,57 @@ class Products:
     @cached_property
     def norms(self) -> np.ndarray:
         """An upper bound on ‖w_i‖₂ for every row: (C,)."""
-        return np.concatenate([row_norms(block) for _, block in self.head.blocks(_ROWS)])
+        return self._norms(np.zeros(self.head.features))
 
     @cached_property
     def centre(self) -> np.ndarray:
         """A row to subtract from all, which changes no difference of logits: near their mean."""
-        total = np.zeros(self.head.features)
-        for _, block in self.head.blocks(_ROWS):
-            total += (block / self.head.classes).sum(axis=0)
-        return total
+        total: Any = 0.0
+        for _, block in self.device.blocks(self.head):
+            total = total + self.device.xp.sum(block / self.head.classes, axis=0)
+        return self.device.get(total)
 
     @cached_property
     def centred_norms(self) -> np.ndarray:
         """An upper bound on ‖w_i − c‖₂ for every row: (C,)."""
-        parts = [row_norms(block - self.centre) for _, block in self.head.blocks(_ROWS)]
-        return np.concatenate(parts) * (1 + 4 * UNIT)
+        return self._norms(self.centre) * (1 + 4 * UNIT)
+
+    def _norms(self, centre: np.ndarray) -> np.ndarray:
+        middle = self.device.put(centre)
+        blocks = self.device.blocks(self.head)
+        parts = [row_norms(block - middle, self.device.xp) for _, block in blocks]
+        return np.concatenate([self.device.get(part) for part in parts])
 
     def own_and_rivals(
-        self, classes: np.ndarray, x: np.ndarray, groups: dict[int, list[int]], single: bool
+        self, classes: np.ndarray, x: Any, groups: dict[int, list[int]], single: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """A lower bound on z_t and an upper bound on every other z_i, both less one number a row.
 
-        `groups` names classes that count as t itself. Where a bound cannot be had, NaN: (n,), (n,).
+        `x` (n, d) lies on the device; `groups` names classes that count as t itself. Where a bound
+        cannot be had, NaN: (n,), (n,).
         """
-        centre = self.centre if single else np.zeros(self.head.features)
+        xp, put, get = self.device.xp, self.device.put, self.device.get
+        centre = put(self.centre if single else np.zeros(self.head.features))
         norms = self.centred_norms if single else self.norms
-        reach = row_norms(x)  # (n,)
+        reach = get(row_norms(x, xp))  # (n,)
         largest = reach * norms.max() + np.abs(self.offsets).max()
         bias = self.offsets[classes]
-        own = np.einsum("nd,nd->n", self.head.take(classes) - centre, x) + bias
+        own = get(xp.sum((self.device.take(self.head, classes) - centre) * x, axis=1)) + bias
         own -= self.kappa * (reach * norms[classes] + np.abs(bias)) + self.slop
         # Where a partial sum may have overflowed, to either side, the bounds say nothing.
         safe = 4 * largest < (_SAFE32 if single else np.inf)
         if single:
             safe &= (x.astype(np.float32) == x).all(axis=1)
-        rivals = np.full(len(x), np.nan)
-        if safe.any():
-            rivals[safe] = self._rivals(classes[safe], x[safe], reach[safe], groups, single)
+        rivals = np.full(len(classes), np.nan)
+        at = np.flatnonzero(safe)
+        if len(at):
+            rivals[at] = self._rivals(classes[at], x[put(at)], reach[at], groups, single)
         return own, rivals
 
     def _rivals(
         self,
         classes: np.ndarray,
-        x: np.ndarray,
+        x: Any,
         reach: np.ndarray,
         groups: dict[int, list[int]],
         single: bool,
@@ -115,11 +127,12 @@ class Products:
         upper bound: [w, b + κ|b| + slop, κ‖w‖] · [x, 1, ‖x‖]."""
         xp, put = self.device.xp, self.device.put
         dtype = np.float32 if single else np.float64
-        inputs = put(_up(np.column_stack([x, np.ones(len(x)), reach]), dtype))
+        beside = put(_up(np.column_stack([np.ones(len(classes)), reach]), dtype))
+        inputs = xp.concat([x.astype(dtype) if single else x, beside], axis=1)
         extra = put(self._columns(single))
         centre = put(self.centre)
         grouped = [(k, i) for k, t in enumerate(classes.tolist()) for i in groups.get(t, ())]
-        best = put(np.full(len(x), -np.inf, dtype=dtype))
+        best = put(np.full(len(classes), -np.inf, dtype=dtype))
         for start, block in self.device.blocks(self.head):
             stop = start + block.shape[0]
             if single:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from uncork.audit.formula import Formula
+from uncork.audit.products import Device
 from uncork.audit.verdict import Mixture, Verdict, Witness
 from uncork.head import Head
 
@@ -71,25 +73,25 @@ class Proofs:
                 return Witness(np.asarray(self.inputs[i], dtype=np.float64))
             if self.formula is not None and self.scales[i] > 0:
                 at = np.array([i])
-                return Witness(self.formula.inputs(head, at, self.scales[at])[0])
+                return Witness(self.formula.inputs(head, at, self.scales[at], Device())[0])
         return None
 
     def has_input(self, classes: np.ndarray) -> np.ndarray:
         """Whether each class has a witness in floats, by formula or stored: (n,)."""
         return np.array([self.scales[t] > 0 or t in self.inputs for t in classes.tolist()], bool)
 
-    def stored_inputs(self, head: Head, classes: np.ndarray) -> np.ndarray:
-        """The float witnesses of classes that have one: (n, d) in float64."""
-        inputs = np.empty((len(classes), head.features))
-        by_formula = np.array([t not in self.inputs for t in classes.tolist()], bool)
-        if by_formula.any() and self.formula is not None:
-            ids = classes[by_formula]
-            inputs[by_formula] = self.formula.inputs(head, ids, self.scales[ids])
-        elif by_formula.any():
-            inputs[by_formula] = np.nan
-        for k in np.flatnonzero(~by_formula).tolist():
+    def stored_inputs(self, head: Head, classes: np.ndarray, device: Device) -> Any:
+        """The float witnesses of classes that have one, in float64 on the device: (n, d)."""
+        stored = np.array([t in self.inputs for t in classes.tolist()], bool)
+        inputs = np.full((len(classes), head.features), np.nan)
+        for k in np.flatnonzero(stored).tolist():
             inputs[k] = self.inputs[int(classes[k])]
-        return inputs
+        result = device.put(inputs)
+        if self.formula is not None and not stored.all():
+            ids = classes[~stored]
+            at = device.put(np.flatnonzero(~stored))
+            result[at] = self.formula.inputs(head, ids, self.scales[ids], device)
+        return result
 
     # What was proven, written down one way only
 

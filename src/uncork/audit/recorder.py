@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from uncork.audit.backend import Backend
 from uncork.audit.certify import Certifier
 from uncork.audit.formula import Formula, to_single
 from uncork.audit.proofs import Proofs
+from uncork.audit.rigour import row_norms
 from uncork.audit.space import Space
 from uncork.audit.verdict import Mixture, Verdict, Witness
 
@@ -61,14 +63,15 @@ class Recorder:
 
     # Witnesses
 
-    def propose(self, classes: np.ndarray, inputs: np.ndarray, formula: bool = False) -> None:
+    def propose(self, classes: np.ndarray, inputs: Any, formula: bool = False) -> None:
         """An input (n, d) for each class; certified at the next flush."""
         if not len(classes):
             return
         if formula and self.proofs.formula is not None:
             self._by_formula.append(np.asarray(classes))
         else:
-            self._by_input.append((np.asarray(classes), np.asarray(inputs)))
+            stored = inputs if isinstance(inputs, np.ndarray) else self.backend.get(inputs)
+            self._by_input.append((np.asarray(classes), stored))
         self._waiting += len(classes)
         if self._waiting >= 4 * self.backend.jobs * self.backend.inputs:
             self.flush()
@@ -92,11 +95,14 @@ class Recorder:
         assert formula is not None
 
         def check(part: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            directions = formula.directions(self.head, part)
-            scales = formula.scales(self.certifier.domain, directions)
-            inputs = to_single(directions * scales[:, None].astype(np.float64))
+            backend = self.backend
+            directions = formula.directions(self.head, part, backend)
+            scales = formula.scales(self.certifier.domain, directions, backend)
+            inputs = directions * backend.put(scales.astype(np.float64))[:, None]
+            inputs = to_single(inputs, backend)
             margins = self.certifier.witnesses(part, inputs, self.groups)
-            size = np.linalg.norm(inputs, axis=1) * self.certifier.products.norms[part]
+            lengths = backend.get(row_norms(inputs, backend.xp))
+            size = lengths * self.certifier.products.norms[part]
             return scales, margins, (margins > _ROBUST * size) & (scales > 0)
 
         step = self.backend.inputs

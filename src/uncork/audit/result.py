@@ -51,19 +51,23 @@ class Audit:
 
     @property
     def argmaxable(self) -> np.ndarray:
-        return self.proofs.ids(Verdict.ARGMAXABLE)
+        return self._ids(Verdict.ARGMAXABLE)
 
     @property
     def unargmaxable(self) -> np.ndarray:
-        return self.proofs.ids(Verdict.UNARGMAXABLE)
+        return self._ids(Verdict.UNARGMAXABLE)
 
     @property
     def tied(self) -> np.ndarray:
-        return self.proofs.ids(Verdict.TIED)
+        return self._ids(Verdict.TIED)
 
     @property
     def undecided(self) -> np.ndarray:
-        ids = self.proofs.ids(Verdict.UNDECIDED)
+        return self._ids(Verdict.UNDECIDED)
+
+    def _ids(self, verdict: Verdict) -> np.ndarray:
+        """Ids with that verdict, among the classes asked for."""
+        ids = self.proofs.ids(verdict)
         return ids if self.asked is None else np.intersect1d(ids, self.asked)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -19,15 +20,16 @@ def gamma(n: int) -> float:
     return n * UNIT / (1 - n * UNIT) * (1 + 8 * UNIT)
 
 
-def row_norms(rows: np.ndarray) -> np.ndarray:
+def row_norms(rows: Any, xp: Any = np) -> Any:
     """Upper bounds on the Euclidean norms of the rows (n, d): no overflow, no underflow."""
-    largest = np.abs(rows).max(axis=1, initial=0.0)
-    scale = np.where(largest == 0, 1.0, largest)
+    largest = xp.max(xp.abs(rows), axis=1)
+    zero = largest == 0
+    scale = xp.where(zero, xp.ones_like(largest), largest)
     with np.errstate(all="ignore"):  # NaN and infinity stay what they are
-        square = ((rows / scale[:, None]) ** 2).sum(axis=1)
-        norms = scale * np.sqrt(square) * (1 + gamma(rows.shape[1] + 8))
+        square = xp.sum((rows / scale[:, None]) ** 2, axis=1)
+        norms = scale * xp.sqrt(square) * (1 + gamma(rows.shape[1] + 8))
     # Among the subnormals a factor rounds away: one step up is always enough.
-    return np.where(largest == 0, 0.0, np.nextafter(norms, np.inf))
+    return xp.where(zero, largest, norms + SMALLEST)
 
 
 def lower_float(value: Fraction) -> float:

@@ -27,7 +27,6 @@ from uncork.head import Head
 from uncork.progress import Progress, ProgressBar
 
 _WIDE = 256  # beyond this many features a working set costs more than products over all classes
-_FEW = 256  # so few classes are worth a look whether they lie deep inside, at any width
 STAGES = ("load", "prepare", "screen", "decide", "certify", "total")
 
 
@@ -83,7 +82,7 @@ def audit(
     """
     options = Options(approximate, patience, algorithm, time_limit, low_precision)
     backend = choose_backend(device, jobs)
-    if not 1e-9 < magnitude_unit(head) < 1e9 and backend.name == "cpu":
+    if backend.name == "cpu" and not 1e-9 < magnitude_unit(head, backend) < 1e9:
         backend = Backend(jobs, np.float64)  # magnitudes whose squares float32 cannot hold
     shown: Progress
     if isinstance(progress, Progress):
@@ -198,7 +197,7 @@ class _Run:
             return left
         begun, certified = time.perf_counter(), self.recorder.seconds
         self.progress.stage("deciding", len(left))
-        if self.space.width > _WIDE or len(left) <= _FEW:
+        if self.space.width > _WIDE:
             deep = tilted_mixtures(self.space, left)
             self.progress.advance(self.recorder.propose_mixtures(deep))
             left = self._wanted()
@@ -215,12 +214,16 @@ class _Run:
         return self._wanted()
 
     def _decide_in_batches(self, left: np.ndarray, factor: float) -> None:
-        def work(batch: tuple[np.ndarray, Any]) -> centre.Proposal:
+        def work(batch: tuple[np.ndarray, Any]) -> centre.Proposal | None:
+            if self._late():
+                return None
             return centre.decide_batch(self.space, *batch, factor, self._late)
 
         batches = centre.batches(self.space, left, self._hints_for(left), factor)
         with self.backend.threads() as over:
             for found in over(work, batches):
+                if found is None:
+                    continue
                 self.recorder.propose(found.won, found.inputs)
                 self.recorder.propose_mixtures(found.lost)
                 self.progress.advance(len(found.won) + len(found.lost))
@@ -237,7 +240,10 @@ class _Run:
 
     def _decide_alone(self, t: int) -> None:
         """A linear programme, then exact arithmetic, for a class that nothing else settled."""
-        x, mixture, rows = decide_by_rows(self.space, t)
+        try:
+            x, mixture, rows = decide_by_rows(self.space, t)
+        except ImportError:  # no HiGHS here: exact arithmetic finds its own rows
+            x, mixture, rows = None, None, np.empty(0, dtype=np.int64)
         if x is not None and self.recorder.offer(t, x):
             return
         if mixture is not None and self.recorder.propose_mixture(t, mixture):

@@ -14,13 +14,12 @@ import numpy as np
 
 from uncork.audit.space import Space
 
-# Takes a proposal: classes (n,), an input for each (n, d), and whether these inputs are the
+# Takes a proposal: classes (n,), an input for each (n, d) on the device, and whether these are the
 # classes' own first guesses (which a certificate stores as a formula).
-Propose = Callable[[np.ndarray, np.ndarray, bool], None]
+Propose = Callable[[np.ndarray, Any, bool], None]
 
 _WORTH_IT = 0.01  # another reflection is made while it frees this share of the live classes
 _SHORTER = (0.25, 0.0625)  # with a bias the length of the input matters too
-_CHUNK_BYTES = 64 << 20  # first guesses held at a time
 
 
 def first_inputs(space: Space, classes: np.ndarray, share: float = 1.0) -> Any:
@@ -101,7 +100,7 @@ class _Screening:
         """Try every live class's first guess at a share of the largest length that fits."""
         space, index = self.space, self.space.backend.index
         kept_inputs, kept_winners, kept_classes = [], [], []
-        step = max(1, _CHUNK_BYTES // (8 * space.features))
+        step = max(1, space.backend.chunk_bytes // (8 * space.features))
         for start in range(0, len(self.live), step):
             classes = self.live[start : start + step]
             inputs = first_inputs(space, classes, share)
@@ -138,8 +137,7 @@ class _Screening:
 
     def _accept(self, classes: np.ndarray, inputs: Any, where: np.ndarray, formula: bool) -> None:
         if len(classes):
-            backend = self.space.backend
-            self.propose(classes, backend.get(inputs[backend.index(where)]), formula)
+            self.propose(classes, inputs[self.space.backend.index(where)], formula)
             self.wanted[classes] = False
             self.tick(len(classes))
 

@@ -47,7 +47,7 @@ class Space:
             bias = bias + np.concatenate([block @ at for _, block in head.blocks(_ROWS)])
         self._free = (~fixed).astype(np.float64)
         # Weights are brought near one by a power of two, so that no square overflows.
-        self._unit = self._free * magnitude_unit(head)
+        self._unit = self._free * magnitude_unit(head, backend)
         constant_bias = bool((bias == bias[0]).all())
         self.lifted = not (constant_bias and _only_direction_matters(domain))
         self.centre = self._mean()
@@ -234,9 +234,10 @@ class Space:
         return row / np.linalg.norm(row)
 
 
-def magnitude_unit(head: Head) -> float:
+def magnitude_unit(head: Head, backend: Backend) -> float:
     """The power of two that brings the largest weight to between a half and one."""
-    largest = max(float(np.abs(block).max()) for _, block in head.blocks(_ROWS))
+    xp = backend.xp
+    largest = max(float(xp.max(xp.abs(block))) for _, block in backend.blocks(head))
     return 2.0 ** float(np.clip(-np.frexp(largest)[1], -1000, 1000)) if largest > 0 else 1.0
 
 

@@ -3,11 +3,11 @@
 Tilting the uniform mixture by an input x, λ_i ∝ exp(w_i·x), moves its mean. In whitened
 coordinates, where the rows' covariance is the identity, a small tilt y moves it by about y, so
 
-    y ← y + (target − Σ λ_i v_i)
+    y ← y + step · (target − Σ λ_i v_i)
 
 converges in a few products for every class at once, whatever the width. A class that mixes a few
-others besides has those as its strongest rivals in its own direction: non-negative least squares
-over the top few dozen takes their share out first. Rows near the mean (untrained, reserved and
+others besides has those as its strongest rivals in its own direction: matching pursuit with
+non-negative least squares takes their share out first. Rows near the mean (untrained, reserved and
 padding tokens) and rows that average others fall to this; classes near the hull's surface do not,
 and go on to `centre`.
 """
@@ -22,7 +22,8 @@ from scipy.optimize import nnls
 from uncork.audit.space import Space
 from uncork.audit.verdict import Mixture
 
-_RIVALS = 64  # rows tried as parts of a mixture
+_RIVALS = 48  # rows tried as parts of a mixture, each time
+_PURSUITS = 4
 _FAR = 3.5  # a tilt that moves the mean further than this leaves too few classes to be gentle
 _BULK = 0.1  # share of the tilted mixture kept uniform, to absorb rounding
 _ROUNDS = 60
@@ -41,14 +42,10 @@ def tilted_mixtures(space: Space, classes: np.ndarray) -> list[tuple[int, Mixtur
 
 def _tilted(space: Space, classes: np.ndarray) -> list[tuple[int, Mixture]]:
     backend = space.backend
-    inner = len(space.to_input)
-    parts = _sparse_parts(space, classes)
-    targets = np.zeros((len(classes), inner))
-    for k, (t, (ids, weights)) in enumerate(zip(classes.tolist(), parts, strict=True)):
-        points = backend.get(space.precise(np.append(ids, t)))[:, :inner]
-        # v_t = Σ λ_i v_i + (1 − Σ λ)(1 − bulk) · tilted mean
-        rest = (1 - weights.sum()) * (1 - _BULK)
-        targets[k] = (points[-1] - weights @ points[:-1]) / rest
+    parts, residuals = _sparse_parts(space, classes)
+    # v_t = Σ λ_i v_i + (1 − Σ λ)(1 − bulk) · tilted mean
+    shares = np.array([(1 - weights.sum()) * (1 - _BULK) for _, weights in parts])
+    targets = residuals / shares[:, None]
     near = np.flatnonzero(np.linalg.norm(targets, axis=1) < _FAR)
     if not len(near):
         return []
@@ -67,28 +64,49 @@ def _tilted(space: Space, classes: np.ndarray) -> list[tuple[int, Mixture]]:
     return found
 
 
-def _sparse_parts(space: Space, classes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """For each class a few others and their weights whose mixture comes near it: Σ weights < 1."""
-    backend = space.backend
+def _sparse_parts(
+    space: Space, classes: np.ndarray
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
+    """For each class a few others and weights, Σ < 1, that come near it, and what they leave.
+
+    Matching pursuit: the rows along what is left join, non-negative least squares weighs anew.
+    """
+    backend, index = space.backend, space.backend.index
     inner = len(space.to_input)
-    index = backend.index
-    own = space.points[index(classes)][:, :inner]
-    scores = own @ space.points[:, :inner].T
-    scores[index(np.arange(len(classes))), index(classes)] = -np.inf
-    if len(space.repeats):
-        scores[:, index(space.repeats)] = -np.inf
+    own = backend.get(space.precise(classes))[:, :inner].astype(np.float64)
+    parts = [(np.empty(0, dtype=np.int32), np.empty(0)) for _ in classes]
+    members = [np.empty(0, dtype=np.int64) for _ in classes]
+    residuals = own.copy()
     count = min(_RIVALS, space.head.classes - len(space.repeats) - 1)
-    rivals = np.sort(backend.get(backend.largest(scores, count)), axis=1)
-    del scores
-    parts = []
-    for t, ids in zip(classes.tolist(), rivals, strict=True):
-        points = backend.get(space.precise(np.append(ids, t)))[:, :inner]
-        weights, _ = nnls(points[:-1].T, points[-1])
-        kept = weights > 1e-3
-        if weights[kept].sum() > 0.95:  # no room left for the tilt: a face, or nearly one
-            kept[:] = False
-        parts.append((ids[kept].astype(np.int32), weights[kept]))
-    return parts
+    for _ in range(_PURSUITS):
+        scores = backend.asarray(residuals) @ space.points[:, :inner].T
+        scores[index(np.arange(len(classes))), index(classes)] = -np.inf
+        if len(space.repeats):
+            scores[:, index(space.repeats)] = -np.inf
+        rivals = backend.get(backend.largest(scores, count))
+        del scores
+        for k, new in enumerate(rivals):
+            members[k] = np.union1d(members[k][parts[k][1] > 0] if len(members[k]) else [], new)
+            ids = members[k].astype(np.int64)
+            points = backend.get(space.precise(ids))[:, :inner].astype(np.float64)
+            weights = _least_squares(points, own[k])
+            if weights.sum() > 0.95:  # no room left for the tilt: a face, or nearly one
+                weights[:] = 0
+            members[k], parts[k] = ids, (ids.astype(np.int32), weights)
+            residuals[k] = own[k] - weights @ points
+    kept = [weights > 0 for _, weights in parts]
+    return [(ids[k], w[k]) for (ids, w), k in zip(parts, kept, strict=True)], residuals
+
+
+def _least_squares(points: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Weights ≥ 0 of the points (n, k) that come nearest to the target (k,): (n,)."""
+    gram = points @ points.T
+    gram[np.diag_indices(len(gram))] *= 1 + 1e-10
+    try:
+        factor = np.linalg.cholesky(gram)
+        return nnls(factor.T, np.linalg.solve(factor, points @ target))[0]
+    except (np.linalg.LinAlgError, RuntimeError):  # dependent rows, or too many iterations
+        return np.zeros(len(points))
 
 
 def _tilt(space: Space, targets: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -97,6 +115,7 @@ def _tilt(space: Space, targets: Any) -> tuple[np.ndarray, np.ndarray, np.ndarra
     points = space.points[:, : len(space.to_input)]
     y = best_y = targets
     best_peak = best_gap = xp.full_like(targets[:, 0], np.inf)
+    last_y = last_missing = None
     for _ in range(_ROUNDS):
         scores = y @ points.T  # (n, C)
         top = xp.max(scores, axis=1, keepdims=True)
@@ -110,6 +129,15 @@ def _tilt(space: Space, targets: Any) -> tuple[np.ndarray, np.ndarray, np.ndarra
         best_gap = xp.where(better, gap, best_gap)
         if bool(xp.max(best_gap) < _CLOSE):
             break
-        y = y + missing
+        # Barzilai and Borwein's step: the tilted covariance is only near the identity, the less
+        # so the fewer classes carry the weight.
+        length = xp.full_like(gap, 0.7)
+        if last_y is not None:
+            moved, turned = y - last_y, last_missing - missing
+            curve = xp.sum(moved * turned, axis=1)
+            size = xp.sum(moved * moved, axis=1)
+            length = xp.clip(size / xp.where(curve > 0, curve, xp.ones_like(curve)), 0.1, 3.0)
+        last_y, last_missing = y, missing
+        y = y + length[:, None] * missing
     y, peak, gap = (backend.get(a).astype(np.float64) for a in (best_y, best_peak, best_gap))
     return y, peak, gap

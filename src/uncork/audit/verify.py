@@ -86,9 +86,8 @@ def _verify(
     good = np.zeros(len(proofs.verdicts), dtype=bool)
 
     def witnessed(classes: np.ndarray) -> np.ndarray:
-        return certifier.witnesses(
-            classes, proofs.stored_inputs(certifier.head, classes), groups_of_tied
-        )
+        inputs = proofs.stored_inputs(certifier.head, classes, backend)
+        return certifier.witnesses(classes, inputs, groups_of_tied)
 
     stored = wanted[proofs.has_input(wanted)]
     parts = [

@@ -12,6 +12,7 @@ from uncork.load.contents import printable
 
 _MOST_CLASSES = 10
 _MOST_THIEVES = 3
+_ALL = "all classes together"  # a mixture that names none of them
 _STAGES = ("load", "prepare", "screen", "decide", "certify")
 
 
@@ -78,7 +79,7 @@ def _print_lost(out: Console, audit: Audit) -> None:
             for thief in audit.stolen_by(t, _MOST_THIEVES)
         ]
         label = [] if audit.labels is None else [shown(audit.label(t))]
-        table.add_row(str(t), *label, f"{abs(audit.margin(t)):.3g}", ", ".join(thieves))
+        table.add_row(str(t), *label, f"{abs(audit.margin(t)):.3g}", ", ".join(thieves) or _ALL)
     out.print(table)
     out.print()
 

@@ -17,6 +17,7 @@ from uncork.nn.threshold import entmax_shift, shifted
 Tensor = torch.Tensor
 
 GROUP = 32  # floats: two cache lines. Smaller makes the maxima many, larger the groups
+_ROWS = 256  # rows looked at together: flat and peaked ones among them part ways
 NARROW = 512  # rows this short are solved directly
 _SAMPLE = 8  # a full row is first solved on one entry in this many
 _KEEP_AT_MOST = 4  # gather only where at most one group in this many remains
@@ -24,36 +25,46 @@ _KEEP_AT_MOST = 4  # gather only where at most one group in this many remains
 
 def entmax_rows(z: Tensor, alpha: Alpha) -> Tensor:
     """p = exp_α(z − S) for each row.  z (R, n), alpha a float or (R, 1)  →  p (R, n)."""
+    out = torch.empty_like(z, memory_format=torch.contiguous_format)
     if z.shape[1] < NARROW:
-        return _solve_full(z, alpha, None, torch.empty_like(z))
+        return _solve_full(z, alpha, None, None, out)
+    for start in range(0, len(z), _ROWS):
+        rows = slice(start, start + _ROWS)
+        _solve_some(z[rows], _rows_of(alpha, rows), out[rows])
+    return out
+
+
+def _solve_some(z: Tensor, alpha: Alpha, out: Tensor) -> None:
     heads, tail = _split(z)
     tops = heads.amax(-1)
     if tail.shape[1]:
         tops = torch.cat([tops, tail], 1)  # (R, groups + tail)
     v, top = shifted(tops)
-    start = _below(entmax_shift(v, alpha))
+    floor = _below(entmax_shift(v, alpha))
     # Every entry that can be positive lies above this line (slack for rounding).
-    line = start - _reach(alpha)
+    line = floor - _reach(alpha)
     kept = (v[:, : heads.shape[1]] > line).sum(1)
     sparse = (kept * _KEEP_AT_MOST <= heads.shape[1]) & top.squeeze(1).isfinite()
     if bool(sparse.all()):
-        return _solve_kept(z, alpha, start, tops, top, kept, z.new_zeros(z.shape))
-    if not bool(sparse.any()):
-        return _solve_full(z, alpha, start, torch.empty_like(z))
-    p = z.new_zeros(z.shape)
-    few, many = sparse.nonzero().squeeze(1), (~sparse).nonzero().squeeze(1)
-    p[few] = _solve_kept(
-        z[few],
-        _rows_of(alpha, few),
-        start[few],
-        tops[few],
-        top[few],
-        kept[few],
-        z.new_zeros(len(few), z.shape[1]),
-    )
-    dense = z[many]
-    p[many] = _solve_full(dense, _rows_of(alpha, many), start[many], torch.empty_like(dense))
-    return p
+        _solve_kept(z, alpha, floor, tops, top, kept, out.zero_())
+    elif not bool(sparse.any()):
+        _solve_full(z, alpha, floor, _sampled(heads, top, alpha), out)
+    else:
+        few, many = sparse.nonzero().squeeze(1), (~sparse).nonzero().squeeze(1)
+        part = z.new_zeros(len(few), z.shape[1])
+        of_few = (floor[few], tops[few], top[few], kept[few])
+        out[few] = _solve_kept(z[few], _rows_of(alpha, few), *of_few, part)
+        part = z.new_empty(len(many), z.shape[1])
+        alpha = _rows_of(alpha, many)
+        guess = _sampled(heads[many], top[many], alpha)
+        out[many] = _solve_full(z[many], alpha, floor[many], guess, part)
+
+
+def _sampled(heads: Tensor, top: Tensor, alpha: Alpha) -> Tensor:
+    """S of a row from one entry in eight, each counted eight times: so close to the solution that
+    two or three passes over the whole row finish it."""
+    v = heads[:, :, : GROUP // _SAMPLE].flatten(1) - top
+    return entmax_shift(v, alpha, torch.zeros_like(top), None, _SAMPLE)
 
 
 def entmax_rows_vjp(p: Tensor, grad: Tensor, alpha: float) -> Tensor:
@@ -61,24 +72,29 @@ def entmax_rows_vjp(p: Tensor, grad: Tensor, alpha: float) -> Tensor:
 
     Reads and writes only groups that hold support where these are few.
     """
+    out = torch.empty_like(p, memory_format=torch.contiguous_format)
     if p.shape[1] < NARROW:
-        return _vjp_full(p, grad, alpha, torch.empty_like(p))
-    heads, _ = _split(p)
-    tops = heads.amax(-1)
-    kept = (tops > 0).sum(1)
-    sparse = kept * _KEEP_AT_MOST <= heads.shape[1]
-    if bool(sparse.all()):
-        return _vjp_kept(p, grad, alpha, tops, kept, p.new_zeros(p.shape))
-    if not bool(sparse.any()):
-        return _vjp_full(p, grad, alpha, torch.empty_like(p))
-    out = p.new_zeros(p.shape)
-    few, many = sparse.nonzero().squeeze(1), (~sparse).nonzero().squeeze(1)
-    out[few] = _vjp_kept(
-        p[few], grad[few], alpha, tops[few], kept[few], p.new_zeros(len(few), p.shape[1])
-    )
-    dense = p[many]
-    out[many] = _vjp_full(dense, grad[many], alpha, torch.empty_like(dense))
+        return _vjp_full(p, grad, alpha, out)
+    for start in range(0, len(p), _ROWS):
+        rows = slice(start, start + _ROWS)
+        _vjp_some(p[rows], grad[rows], alpha, out[rows])
     return out
+
+
+def _vjp_some(p: Tensor, grad: Tensor, alpha: float, out: Tensor) -> None:
+    tops = _split(p)[0].amax(-1)
+    kept = (tops > 0).sum(1)
+    sparse = kept * _KEEP_AT_MOST <= tops.shape[1]
+    if bool(sparse.all()):
+        _vjp_kept(p, grad, alpha, tops, kept, out.zero_())
+    elif not bool(sparse.any()):
+        _vjp_full(p, grad, alpha, out)
+    else:
+        few, many = sparse.nonzero().squeeze(1), (~sparse).nonzero().squeeze(1)
+        part = p.new_zeros(len(few), p.shape[1])
+        out[few] = _vjp_kept(p[few], grad[few], alpha, tops[few], kept[few], part)
+        part = p.new_empty(len(many), p.shape[1])
+        out[many] = _vjp_full(p[many], grad[many], alpha, part)
 
 
 def _split(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,7 +152,9 @@ def _solve_kept(
     return out
 
 
-def _solve_full(z: Tensor, alpha: Alpha, start: Tensor | None, out: Tensor) -> Tensor:
+def _solve_full(
+    z: Tensor, alpha: Alpha, floor: Tensor | None, guess: Tensor | None, out: Tensor
+) -> Tensor:
     scratch = v = z.new_empty(0)
     for rows in blocks(*z.shape):
         block = z[rows]
@@ -145,14 +163,8 @@ def _solve_full(z: Tensor, alpha: Alpha, start: Tensor | None, out: Tensor) -> T
         top = block.amax(-1, keepdim=True)
         torch.sub(block, torch.where(top == -torch.inf, 0.0, top), out=v)
         block_alpha = _rows_of(alpha, rows)
-        floor = guess = None
-        if start is not None:
-            # One entry in eight, counted eight times, lands so close to the solution that two or
-            # three passes over the whole row finish it.
-            floor = start[rows]
-            sample = v[:, ::_SAMPLE].contiguous()
-            guess = entmax_shift(sample, block_alpha, torch.zeros_like(floor), None, _SAMPLE)
-        s = entmax_shift(v, block_alpha, floor, guess, scratch=scratch)
+        known = () if floor is None or guess is None else (floor[rows], guess[rows])
+        s = entmax_shift(v, block_alpha, *known, scratch=scratch)
         finish(torch.sub(v, s, out=scratch), block_alpha, out[rows])
     return out
 
