@@ -98,8 +98,7 @@ def survives(path: Path, head: Head) -> bool:
     try:
         loaded = Audit.load(path, head)
         result = verify(loaded, head, jobs=1)
-    except UncorkError as error:
-        assert "\n" not in str(error)
+    except UncorkError:
         return False
     if not result.ok:
         return False
@@ -149,14 +148,14 @@ def test_an_audit_is_proven_by_verifying_not_by_loading(head: Head, path: Path) 
     assert loaded.proven
 
 
-def test_a_saved_margin_is_never_above_the_proven_one(head: Head, path: Path) -> None:
+def test_a_saved_margin_claims_no_more_than_the_proven_one(
+    head: Head, audited: Audit, path: Path
+) -> None:
     loaded = Audit.load(path, head)
-    claimed = np.array([loaded.margin(t) for t in range(head.classes)])
-    verify(loaded, head, jobs=1)
-    proven = np.array([loaded.margin(t) for t in range(head.classes)])
-    assert np.array_equal(np.isnan(claimed), np.isnan(proven))
-    decided = ~np.isnan(proven)
-    assert (claimed[decided] <= proven[decided]).all()
+    for t in range(head.classes):
+        claimed, proven = loaded.margin(t), audited.margin(t)
+        assert claimed == pytest.approx(proven, rel=1e-6, nan_ok=True)
+        assert not abs(claimed) > abs(proven)
 
 
 def test_the_same_audit_writes_the_same_bytes(head: Head, tmp_path: Path, path: Path) -> None:
@@ -479,7 +478,7 @@ def test_other_arrays_are_no_certificates(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UncorkError, match="nowhere.npz: no such file"):
+    with pytest.raises(UncorkError, match=r"nowhere\.npz: no such file"):
         Audit.load(tmp_path / "nowhere.npz")
 
 

@@ -1,4 +1,4 @@
-"""Whatever the solvers say, only what the certifier accepts is reported: lies cost, never falsify."""
+"""Whatever solvers say, only what the certifier accepts is reported: lies cost, never falsify."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from uncork.audit.bulk import Bulk
-from uncork.audit.products import Device, Products, Tilted
+from uncork.audit.products import MOST_FEATURES32, Device, Products, Tilted
 from uncork.audit.rigour import SMALLEST, TINY, UNIT, gamma, integers, lower_float
 from uncork.audit.support import contains_exactly, finite_part, upper_bound, upper_bound_exactly
 from uncork.audit.verdict import Mixture, Witness
@@ -88,7 +88,8 @@ class Certifier:
         inside = self._inside(x)
         margin = np.full(len(classes), np.nan)
         lowest = np.full(len(classes), np.nan)
-        for single in (True, False) if self.device.single else (False,):
+        narrow = self.device.single and self.head.features <= MOST_FEATURES32
+        for single in (True, False) if narrow else (False,):
             left = np.flatnonzero(inside & ~(margin > 0))
             if len(left):
                 own, rivals = self.products.own_and_rivals(

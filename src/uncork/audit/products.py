@@ -19,6 +19,7 @@ from uncork.head import Head
 _ROWS = 4096  # rows of W looked at in one go where no product is made
 _UNIT32, _TINY32 = 2.0**-24, 2.0**-126
 _SAFE32 = 1e30  # no sum of safe products overflows in float32
+MOST_FEATURES32 = 100_000  # beyond, the float32 bound's second-order terms would count
 
 
 class Device:
@@ -108,7 +109,9 @@ class Products:
         # Where a partial sum may have overflowed, to either side, the bounds say nothing.
         safe = 4 * largest < (_SAFE32 if single else np.inf)
         if single:
-            safe &= (x.astype(np.float32) == x).all(axis=1)
+            # Each factor has to fit too: an entry that overflows is infinite whatever it meets.
+            small = norms.max() < _SAFE32 and np.abs(self.offsets).max() < _SAFE32
+            safe &= small & (reach < _SAFE32) & (x.astype(np.float32) == x).all(axis=1)
         rivals = np.full(len(classes), np.nan)
         at = np.flatnonzero(safe)
         if len(at):
@@ -197,7 +200,7 @@ class Products:
         mass, rows, rows_size, bias_sum, bias_size = (get(total) for total in sums)
         error = gamma(self.head.classes + 16)
         tiny = (self.head.classes + 16) * TINY
-        bias_error = np.where(bias_size > 0, error * bias_size + tiny, 0.0)
+        bias_error = error * bias_size + (tiny * (1 + mass) if self.offsets.any() else 0.0)
         return Tilted(
             mass, error * mass + tiny, rows, error * rows_size + tiny * (1 + mass[:, None]),
             bias_sum, bias_error,

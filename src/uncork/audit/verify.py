@@ -78,52 +78,72 @@ def _verify(
 ) -> Verification:
     result = Verification()
     groups = _checked_groups(certifier, proofs, result)
-    # Only a group's first class stands for it; an argmaxable class has to beat its equals too.
-    firsts = {int(group[0]) for group in groups.values()}
-    tied = [t for t in firsts if proofs.verdicts[t] == Verdict.TIED]
-    wanted = np.union1d(proofs.ids(Verdict.ARGMAXABLE), np.array(tied, dtype=np.int64))
-    groups_of_tied = {t: groups[t] for t in tied}
+    # A group's first class stands for it; an argmaxable class has to beat its equals too.
+    tied = [t for t in {int(g[0]) for g in groups.values()} if proofs.verdicts[t] == Verdict.TIED]
+    leads = _witness_leads(certifier, proofs, backend, {t: groups[t] for t in tied}, tick)
+    behind = _mixture_leads(certifier, proofs, backend, tick)
     good = np.zeros(len(proofs.verdicts), dtype=bool)
-
-    def witnessed(classes: np.ndarray) -> np.ndarray:
-        inputs = proofs.stored_inputs(certifier.head, classes, backend)
-        return certifier.witnesses(classes, inputs, groups_of_tied)
-
-    stored = wanted[proofs.has_input(wanted)]
-    parts = [
-        stored[start : start + backend.inputs] for start in range(0, len(stored), backend.inputs)
-    ]
-    with backend.threads() as over:
-        for part, margins in zip(parts, over(witnessed, parts), strict=True):
-            good[part] = margins > 0
-            proofs.margins[part] = margins
-            tick(len(part))
-    for t, witness in proofs.exact.items():
-        proofs.margins[t] = certifier.exact_witness(t, witness, groups_of_tied)
-        good[t] = proofs.margins[t] > 0
-
-    def beaten(part: list[int]) -> np.ndarray:
-        return certifier.mixtures(part, [proofs.mixtures[t] for t in part])
-
-    lost = [t for t in proofs.ids(Verdict.UNARGMAXABLE).tolist() if t in proofs.mixtures]
-    batches = [lost[start : start + _MIXTURES] for start in range(0, len(lost), _MIXTURES)]
-    if lost:
-        _ = certifier.bulk  # once, before the threads ask for it
-    with backend.threads() as over:
-        for batch, leads in zip(batches, over(beaten, batches), strict=True):
-            good[batch] = leads >= 0
-            proofs.margins[batch] = -leads
-            tick(len(batch))
+    for t in proofs.ids(Verdict.ARGMAXABLE).tolist():
+        good[t], proofs.margins[t] = leads[t] > 0, leads[t]
+    for t in proofs.ids(Verdict.UNARGMAXABLE).tolist():
+        good[t], proofs.margins[t] = behind[t] >= 0, -behind[t]
     for t in proofs.ids(Verdict.TIED).tolist():
-        if t in groups and int(groups[t][0]) in groups_of_tied:
-            good[t] = good[int(groups[t][0])]
-            proofs.margins[t] = proofs.margins[int(groups[t][0])]
+        lead = leads[int(groups[t][0])] if t in groups and int(groups[t][0]) in tied else np.nan
+        good[t], proofs.margins[t] = lead > 0, lead
     for t in np.flatnonzero((proofs.verdicts != Verdict.UNDECIDED) & ~good).tolist():
         claim = Verdict(int(proofs.verdicts[t]))
         result.failed.setdefault(t, f"the proof that it is {claim} does not hold")
     for verdict in (Verdict.ARGMAXABLE, Verdict.UNARGMAXABLE, Verdict.TIED):
         result.held[str(verdict)] = int(((proofs.verdicts == verdict) & good).sum())
     return result
+
+
+def _witness_leads(
+    certifier: Certifier,
+    proofs: Proofs,
+    backend: Backend,
+    groups: dict[int, np.ndarray],
+    tick: Callable[[int], None],
+) -> np.ndarray:
+    """What the witness of each argmaxable class, and of each tied group's first, proves: (C,)."""
+    leads = np.full(len(proofs.verdicts), np.nan)
+    wanted = np.union1d(proofs.ids(Verdict.ARGMAXABLE), np.array(list(groups), dtype=np.int64))
+
+    def check(classes: np.ndarray) -> np.ndarray:
+        inputs = proofs.stored_inputs(certifier.head, classes, backend)
+        return certifier.witnesses(classes, inputs, groups)
+
+    stored = wanted[proofs.has_input(wanted)]
+    step = backend.inputs
+    parts = [stored[start : start + step] for start in range(0, len(stored), step)]
+    with backend.threads() as over:
+        for part, found in zip(parts, over(check, parts), strict=True):
+            leads[part] = found
+            tick(len(part))
+    for t in wanted.tolist():
+        if t in proofs.exact:
+            leads[t] = certifier.exact_witness(t, proofs.exact[t], groups)
+    return leads
+
+
+def _mixture_leads(
+    certifier: Certifier, proofs: Proofs, backend: Backend, tick: Callable[[int], None]
+) -> np.ndarray:
+    """What the mixture of each unargmaxable class proves: (C,)."""
+    leads = np.full(len(proofs.verdicts), np.nan)
+    lost = [t for t in proofs.ids(Verdict.UNARGMAXABLE).tolist() if t in proofs.mixtures]
+    parts = [lost[start : start + _MIXTURES] for start in range(0, len(lost), _MIXTURES)]
+    if any(proofs.mixtures[t].bulk for t in lost):
+        _ = certifier.bulk  # once, before the threads ask for it
+
+    def check(part: list[int]) -> np.ndarray:
+        return certifier.mixtures(part, [proofs.mixtures[t] for t in part])
+
+    with backend.threads() as over:
+        for part, found in zip(parts, over(check, parts), strict=True):
+            leads[part] = found
+            tick(len(part))
+    return leads
 
 
 def _checked_groups(

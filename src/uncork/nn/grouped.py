@@ -163,8 +163,9 @@ def _solve_full(
         top = block.amax(-1, keepdim=True)
         torch.sub(block, torch.where(top == -torch.inf, 0.0, top), out=v)
         block_alpha = _rows_of(alpha, rows)
-        known = () if floor is None or guess is None else (floor[rows], guess[rows])
-        s = entmax_shift(v, block_alpha, *known, scratch=scratch)
+        low = None if floor is None else floor[rows]
+        near = None if guess is None else guess[rows]
+        s = entmax_shift(v, block_alpha, low, near, scratch=scratch)
         finish(torch.sub(v, s, out=scratch), block_alpha, out[rows])
     return out
 
