@@ -30,8 +30,8 @@ FUNCTIONS = {
     "normmax_loss": lambda z: F.normmax_loss(z, TARGET),
 }
 every_function = pytest.mark.parametrize("name", FUNCTIONS)
-# torch's own tracing instantiates autograd functions, which it deprecates for others.
-compiling = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+# torch's own tracing uses what torch deprecates for others.
+compiling = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 @pytest.fixture
@@ -59,7 +59,6 @@ def test_compiles_as_one_graph(name, z):
 
 
 @compiling
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 def test_the_default_compiler_agrees(z, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
@@ -216,6 +215,7 @@ def test_peer_makes_the_host_wait():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
 @every_function
 def test_cuda_equals_cpu_without_host_synchronisation(name, z):
     expected = value_and_gradient(FUNCTIONS[name], z)

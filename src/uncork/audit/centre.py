@@ -103,16 +103,18 @@ class _Batch:
         further = self._beating(scores, self.size - blockers.shape[1])
         del scores
         self.ids = self.backend.get(xp.concat([blockers, further], axis=1))  # (B, n), −1: a side
-        rows = self._rows(np.repeat(np.arange(len(self.classes)), self.size), self.ids.reshape(-1))
-        extra = [_unit(xp, -xp.astype(own, xp.float64))[:, None, :]]  # the mean is the origin
+        who = np.repeat(np.arange(len(self.classes)), self.size)
+        rows, lengths = self._rows(who, self.ids.reshape(-1))
+        shape = (len(self.classes), self.size, space.width)
+        mean, mean_lengths = _unit(xp, -xp.astype(own, xp.float64))  # the mean is the origin
+        extra = [mean[:, None, :]]
         if space.lifted:
             height = xp.zeros_like(extra[0])
             height[:, :, -1] = -1.0
             extra.append(height)
-        self.rows = xp.concat(
-            [xp.reshape(rows, (len(self.classes), self.size, space.width)), *extra], axis=1
-        )
-        self.y = xp.zeros_like(extra[0][:, 0, :])
+        self.rows = xp.concat([xp.reshape(rows, shape), *extra], axis=1)  # (B, n + extra, m)
+        self.lengths = xp.concat([xp.reshape(lengths, shape[:2]), mean_lengths[:, None]], axis=1)
+        self.y = xp.zeros_like(mean)
 
     def _beating(self, scores: Any, count: int) -> Any:
         """The classes of highest score, other than each row's own and repeats: (B, count)."""
@@ -122,8 +124,8 @@ class _Batch:
             scores[:, index(self.space.repeats)] = -np.inf
         return self.backend.largest(scores, count)
 
-    def _rows(self, who: np.ndarray, classes: np.ndarray) -> Any:
-        """Unit rows u_i − u_t for (position in the batch, class i) pairs: (n, m)."""
+    def _rows(self, who: np.ndarray, classes: np.ndarray) -> tuple[Any, Any]:
+        """u_i − u_t for (position in the batch, class i) pairs: unit rows (n, m), lengths (n,)."""
         rows = self.space.precise(classes) - self.space.precise(self.classes[who])
         return _unit(self.xp, rows)
 
@@ -159,13 +161,12 @@ class _Batch:
         self._keep(np.flatnonzero(~done))
 
     def _settle_lost(self, which: np.ndarray, duals: Any) -> np.ndarray:
-        weights = self.backend.get(duals[self.backend.index(which)]).astype(np.float64)
+        at = self.backend.index(which)
         found = mixtures_from_duals(
-            self.space, self.classes[which], self.ids[which], weights,
-            self.backend.get(self.rows[self.backend.index(which)]),
-        )  # fmt: skip
+            self.backend, self.ids[which], duals[at], self.rows[at], self.lengths[at]
+        )
         done = np.zeros(len(self.classes), dtype=bool)
-        for k, mixture in zip(which, found, strict=True):
+        for k, mixture in zip(which.tolist(), found, strict=True):
             if mixture is not None:
                 self.lost.append((int(self.classes[k]), mixture))
                 done[k] = True
@@ -174,67 +175,85 @@ class _Batch:
     def _price(self, which: np.ndarray, y: Any, duals: Any, done: np.ndarray) -> None:
         """Hold directions that beat their working set against every class and the domain."""
         space, xp, backend = self.space, self.xp, self.backend
+        search = xp.astype(y, space.points.dtype)
         classes = backend.index(self.classes[which])
         here = backend.index(np.arange(len(which)))
-        scores = xp.astype(y, space.points.dtype) @ space.points.T
-        lead = scores - scores[here, classes][:, None]
+        lead = search @ space.points.T
+        lead = lead - lead[here, classes][:, None]
         lead[here, classes] = -np.inf
         if len(space.repeats):
             lead[:, backend.index(space.repeats)] = -np.inf
-        beaten = backend.get(xp.max(lead, axis=1) >= 0)
         worst = backend.largest(lead, max(16, self.size // 8))
         amounts = backend.get(lead[here[:, None], worst])
-        worst = backend.get(worst)
-        x = backend.get(space.inputs(xp.astype(y, space.points.dtype))).astype(np.float64)
-        if not space.lifted:
-            x = backend.get(space.enter(backend.asarray(x))).astype(np.float64)
+        del lead
+        x = space.inputs(search)
+        x = backend.get(x if space.lifted else space.enter(x)).astype(np.float64)
         inside = space.domain.contains(x)
-        outside_amounts = backend.get(y @ self.side_rows.T) if len(self.side_rows) else None
-        smallest = np.argsort(backend.get(duals[backend.index(which)])[:, : self.size], axis=1)
-        for j, k in enumerate(which):
-            if not beaten[j] and inside[j]:
-                self.won.append(int(self.classes[k]))
-                self.inputs.append(x[j])
-                done[k] = True
-                continue
-            new = worst[j][amounts[j] >= 0]
-            new = new[~np.isin(new, self.ids[k])]
-            sides = self._violated_sides(
-                x[j], None if outside_amounts is None else outside_amounts[j]
-            )
-            slots = smallest[j][: len(new) + len(sides)]
-            new = new[: max(0, len(slots) - len(sides))]
-            sides = sides[: len(slots) - len(new)]
-            if not len(slots):
-                continue
-            self.ids[k, slots] = np.concatenate([new, np.full(len(sides), -1)])
-            rows = self._rows(np.full(len(new), k), new)
-            if len(sides):
-                rows = xp.concat([rows, backend.put(sides)], axis=0)
-            self.rows[int(k), backend.index(slots)] = rows
-        # A new row may be crossed already: step back until every row has room again.
-        at = backend.index(which)
+        won = (amounts.max(axis=1) < 0) & inside
+        self.won.extend(self.classes[which[won]].tolist())
+        self.inputs.extend(x[won])
+        done[which[won]] = True
+        self._replace(which[~won], backend.get(worst)[~won], amounts[~won], duals)
+        for j in np.flatnonzero(~won & ~inside).tolist():
+            self._add_sides(int(which[j]), x[j], y[j], duals)
+        self._step_back(which[~won])
+
+    def _replace(
+        self, which: np.ndarray, worst: np.ndarray, amounts: np.ndarray, duals: Any
+    ) -> None:
+        """Let the worst offenders take the place of the rows of smallest λ."""
+        if not len(which):
+            return
+        weights = self.backend.get(duals[self.backend.index(which)])[:, : self.size]
+        count = min(worst.shape[1], self.size)
+        order = np.argsort(-amounts, axis=1)[:, :count]
+        slots = np.argsort(weights, axis=1)[:, :count]
+        place, rank = np.nonzero(np.take_along_axis(amounts, order, axis=1) >= 0)
+        if not len(place):
+            return
+        new = worst[place, order[place, rank]]
+        who, slot = which[place], slots[place, rank]
+        self.ids[who, slot] = new
+        rows, lengths = self._rows(who, new)
+        at = self.backend.index(who), self.backend.index(slot)
+        self.rows[at], self.lengths[at] = rows, lengths
+
+    def _add_sides(self, k: int, x: np.ndarray, y: Any, duals: Any) -> None:
+        """Let the sides of the domain that an input crosses take the place of weak rows."""
+        backend = self.backend
+        cut = self.space.ball_side(x)
+        if cut is not None:
+            sides = cut[None, :]
+        elif len(self.side_rows):
+            amounts = backend.get(self.side_rows @ y)
+            violated = np.flatnonzero(amounts > 0)
+            worst = violated[np.argsort(-amounts[violated])][: max(16, self.size // 8)]
+            sides = backend.get(self.side_rows)[worst]
+        else:
+            return
+        # The rows just replaced are the weakest: these come after them.
+        weights = backend.get(duals[k])[: self.size]
+        slots = np.argsort(weights)[-min(self.size, self.size // 4 + len(sides)) :][: len(sides)]
+        self.ids[k, slots] = -1
+        self.rows[k, backend.index(slots)] = backend.put(sides[: len(slots)])
+
+    def _step_back(self, which: np.ndarray) -> None:
+        """A new row may be crossed already: go back until every row has room again."""
+        if not len(which):
+            return
+        xp, at = self.xp, self.backend.index(which)
         room = xp.max(_times(self.rows[at], self.y[at]), axis=1)
-        shrink = xp.where(room > 0.5, 0.5 / xp.where(room > 0.5, room, xp.ones_like(room)),
+        crossed = room > 0.5
+        shrink = xp.where(crossed, 0.5 / xp.where(crossed, room, xp.ones_like(room)),
                           xp.ones_like(room))  # fmt: skip
         self.y[at] = self.y[at] * shrink[:, None]
-
-    def _violated_sides(self, x: np.ndarray, amounts: np.ndarray | None) -> np.ndarray:
-        cut = self.space.ball_side(x) if not self.space.domain.contains(x) else None
-        if cut is not None:
-            return cut[None, :]
-        if amounts is None:
-            return np.zeros((0, self.space.width))
-        violated = np.flatnonzero(amounts > 0)
-        worst = violated[np.argsort(-amounts[violated])][: max(16, self.size // 8)]
-        return self.backend.get(self.side_rows)[worst]
 
     def _keep(self, kept: np.ndarray) -> None:
         if len(kept) == len(self.classes):
             return
         self.classes, self.ids = self.classes[kept], self.ids[kept]
         at = self.backend.index(kept)
-        self.rows, self.y = self.rows[at], self.y[at]
+        self.rows, self.lengths, self.y = self.rows[at], self.lengths[at], self.y[at]
 
 
 def _line_search(xp: Any, relative: Any) -> Any:
@@ -260,6 +279,8 @@ def _transpose(matrices: Any) -> Any:
     return matrices.swapaxes(1, 2)
 
 
-def _unit(xp: Any, rows: Any) -> Any:
-    norms = xp.sqrt(xp.sum(rows * rows, axis=-1, keepdims=True))
-    return rows / xp.where(norms > 0, norms, xp.ones_like(norms))
+def _unit(xp: Any, rows: Any) -> tuple[Any, Any]:
+    """Rows (n, m) scaled to length one, and their lengths (n,); a zero row stays zero."""
+    lengths = xp.sqrt(xp.sum(rows * rows, axis=-1))
+    lengths = xp.where(lengths > 0, lengths, xp.ones_like(lengths))
+    return rows / lengths[..., None], lengths

@@ -1,96 +1,87 @@
-"""From a solver's duals to a mixture worth certifying: few classes, balanced in float64."""
+"""From a solver's duals to mixtures worth certifying: few classes, balanced in float64."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from uncork.audit.backend import Backend
-from uncork.audit.space import Space
 from uncork.audit.verdict import Mixture
+
+_FEWER = (0.5, 0.7, 0.7)  # shares of the rows kept, tried one after the other
 
 
 def mixtures_from_duals(
-    space: Space,
-    classes: np.ndarray,  # (B,)
+    backend: Backend,
     ids: np.ndarray,  # (B, n) class of each row, −1 for a side of the domain
-    duals: np.ndarray,  # (B, n + extras) λ on unit rows; extras: the mean row, then the height
-    rows: np.ndarray,  # (B, n + extras, m) the unit rows themselves, for the sides
+    duals: Any,  # (B, n + extras) λ on unit rows; extras: the mean row, then perhaps the height
+    rows: Any,  # (B, n + extras, m) the unit rows in float64, on the device
+    lengths: Any,  # (B, n + 1) the lengths of class rows and mean before they were made unit
 ) -> list[Mixture | None]:
     """A mixture for each class, or None where the duals do not balance with λ ≥ 0.
 
-    The duals come in search precision and on many rows: they are balanced anew in float64, and
-    the smallest dropped as far as the rest can still balance without them.
+    The duals are balanced to rounding, and the smallest dropped as far as the rest can still
+    balance without them.
     """
+    xp = backend.xp
+    count = ids.shape[1]
+    weights, good = balanced(backend, rows, xp.where(duals > 0, duals, xp.zeros_like(duals)))
+    for share in _FEWER:
+        fewer = _without_smallest(backend, weights, ids, rows.shape[2] + 1, share)
+        fewer, fine = balanced(backend, rows, fewer)
+        weights = xp.where((good & fine)[:, None], fewer, weights)
+    weights = weights[:, : count + 1] / lengths
+    shares, proper = backend.get(weights).astype(np.float64), backend.get(good)
     return [
-        _mixture(space, int(t), own_ids, weight, own_rows)
-        for t, own_ids, weight, own_rows in zip(classes, ids, duals, rows, strict=True)
+        _mixture(own, share) if fine else None
+        for own, share, fine in zip(ids, shares, proper.tolist(), strict=True)
     ]
 
 
-def _mixture(
-    space: Space, t: int, ids: np.ndarray, weight: np.ndarray, rows: np.ndarray
-) -> Mixture | None:
-    if not np.isfinite(weight).all():
+def _without_smallest(
+    backend: Backend, weights: Any, ids: np.ndarray, least: int, share: float
+) -> Any:
+    """Weights with the smallest of each row's class weights set to zero."""
+    count = ids.shape[1]
+    classes = backend.get(weights)[:, :count].copy()
+    classes[ids < 0] = 0.0  # sides stay: they are not the mixture's to drop
+    held = (classes > 0).sum(axis=1)
+    keep = np.minimum(held, np.maximum(least, (share * held).astype(np.int64)))
+    order = np.sort(classes, axis=1)[:, ::-1]
+    limit = np.take_along_axis(order, np.maximum(keep - 1, 0)[:, None], axis=1)
+    dropped = np.zeros(tuple(weights.shape), dtype=bool)
+    dropped[:, :count] = (classes < limit) & (ids >= 0)
+    return backend.xp.where(backend.put(dropped), backend.xp.zeros_like(weights), weights)
+
+
+def _mixture(ids: np.ndarray, share: np.ndarray) -> Mixture | None:
+    bulk, named = float(share[-1]), np.where(ids >= 0, share[:-1], 0.0)
+    total = float(named.sum()) + bulk
+    if not total > 0 or not np.isfinite(total):
         return None
-    count = len(ids)
-    points = space.backend.get(space.precise(np.append(np.where(ids >= 0, ids, t), t)))
-    a = rows.astype(np.float64)
-    away = points[:-1] - points[-1]
-    norms = np.linalg.norm(away, axis=1)
-    norms[norms == 0] = 1.0
-    own = ids >= 0
-    a[:count][own] = (away / norms[:, None])[own]
-    mean_length = float(np.linalg.norm(points[-1])) or 1.0
-    a[count] = -points[-1] / mean_length
-    lam = balanced(space.backend, a, np.maximum(weight, 0.0))
-    if lam is None:
-        return None
-    lam = _sparser(space.backend, a, lam, np.flatnonzero(own), space.width + 1)
-    share = np.zeros(count)
-    share[own] = lam[:count][own] / norms[own]
-    bulk = lam[count] / mean_length
-    total = share.sum() + bulk
-    kept = np.flatnonzero(share)
-    if not total > 0:
-        return None
-    kept = kept[np.argsort(ids[kept])]
-    return Mixture(ids[kept].astype(np.int32), share[kept] / total, bulk=float(bulk / total))
+    kept = np.flatnonzero(named)
+    kept = kept[np.argsort(ids[kept], kind="stable")]
+    return Mixture(ids[kept].astype(np.int32), named[kept] / total, bulk=bulk / total)
 
 
-def _sparser(
-    backend: Backend, a: np.ndarray, lam: np.ndarray, classes: np.ndarray, least: int
-) -> np.ndarray:
-    """Drop the smallest class weights, a part at a time, while the rest still balances."""
-    for share in (0.5, 0.7, 0.7):
-        held = classes[lam[classes] > 0]
-        keep = max(least, int(share * len(held)))
-        if keep >= len(held):
-            break
-        smallest = held[np.argpartition(lam[held], len(held) - keep)[: len(held) - keep]]
-        fewer = lam.copy()
-        fewer[smallest] = 0
-        support = np.flatnonzero(fewer)
-        part = balanced(backend, a[support], fewer[support])
-        if part is not None:
-            lam = fewer
-            lam[support] = part
-    return lam
+def balanced(backend: Backend, rows: Any, weights: Any) -> tuple[Any, Any]:
+    """λ near the given one with Σ λ_k a_k = 0 to rounding, and where that was had with λ ≥ 0.
 
-
-def balanced(backend: Backend, a: np.ndarray, lam: np.ndarray) -> np.ndarray | None:
-    """λ near the given one with Σ λ_k a_k = 0 to rounding and λ ≥ 0, or None: (n, m), (n,) → (n,).
-
-    The smallest change in units of λ itself: a row's weight moves in proportion to its square.
+    (B, n, m), (B, n) → (B, n), (B,). The smallest change in units of λ itself: a weight moves in
+    proportion to its square, and one that is zero stays zero.
     """
-    rows, weights = backend.put(a), backend.put(lam)
+    xp = backend.xp
+    good = xp.all(xp.isfinite(weights), axis=1)
+    turned = rows.swapaxes(1, 2)
     for _ in range(4):
-        residual = rows.T @ weights
-        if float(backend.xp.max(backend.xp.abs(residual))) <= 1e-15 * float(lam.sum()):
+        residual = (turned @ weights[:, :, None])[:, :, 0]
+        off = xp.max(xp.abs(residual), axis=1) > 1e-15 * xp.sum(weights, axis=1)
+        if not bool(xp.any(off & good)):
             break
-        scaled = rows * weights[:, None]
-        z = backend.solve((scaled.T @ scaled)[None], residual[None])[0]
-        weights = weights - weights * (scaled @ z)
-        lam = backend.get(weights)
-        if not np.isfinite(lam).all() or (lam < 0).any():
-            return None
-    return lam
+        scaled = rows * weights[:, :, None]
+        z = backend.solve(scaled.swapaxes(1, 2) @ scaled, residual)
+        moved = weights - weights * (scaled @ z[:, :, None])[:, :, 0]
+        good = good & xp.all(moved >= 0, axis=1)  # NaN is not ≥ 0
+        weights = xp.where((good & off)[:, None], moved, weights)
+    return weights, good

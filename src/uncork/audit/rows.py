@@ -63,7 +63,7 @@ def decide_by_rows(space: Space, t: int) -> tuple[np.ndarray | None, Mixture | N
         )
         if not r > _POSITIVE:
             duals = np.abs(np.array(solution.row_dual))
-            mixture = _mixture(space, t, np.array(ids), duals, np.array(rows), own)
+            mixture = _mixture(space, np.array(ids), duals, np.array(rows), own)
             return None, mixture, mattering
         lead = points.scores(y)
         lead -= lead[t]
@@ -116,16 +116,24 @@ class _Points:
         return backend.get(scores).astype(np.float64)
 
 
-def _mixture(space, t, ids, duals, rows, own) -> Mixture | None:
+def _mixture(
+    space: Space, ids: np.ndarray, duals: np.ndarray, rows: np.ndarray, own: np.ndarray
+) -> Mixture | None:
     """The programme's duals in the layout that `mixtures_from_duals` reads."""
     is_height = np.zeros(len(ids), dtype=bool)
-    if space.lifted:
-        is_height[0] = True
+    is_height[0] = space.lifted
     order = np.flatnonzero(~is_height)
-    mean = _unit(-own)[None, :]
-    a = np.concatenate([rows[order], mean, rows[is_height]])
+    mean_length = float(np.linalg.norm(own)) or 1.0
+    a = np.concatenate([rows[order], -own[None, :] / mean_length, rows[is_height]])
     weight = np.concatenate([duals[order], [0.0], duals[is_height]])
-    return mixtures_from_duals(space, np.array([t]), ids[order][None], weight[None], a[None])[0]
+    named = ids[order]
+    points = space.exact_points(np.where(named >= 0, named, 0)) - own
+    lengths = np.where(named >= 0, np.linalg.norm(points, axis=1), 1.0)
+    lengths = np.append(np.where(lengths > 0, lengths, 1.0), mean_length)
+    put = space.backend.put
+    return mixtures_from_duals(
+        space.backend, named[None], put(weight[None]), put(a[None]), put(lengths[None])
+    )[0]
 
 
 def _solver(width: int) -> highspy.Highs:

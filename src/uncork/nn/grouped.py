@@ -27,7 +27,7 @@ def entmax_rows(z: Tensor, alpha: Alpha) -> Tensor:
     """p = exp_α(z − S) for each row.  z (R, n), alpha a float or (R, 1)  →  p (R, n)."""
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     if z.shape[1] < NARROW:
-        return _solve_full(z, alpha, None, None, out)
+        return _solve_full(z, alpha, shifted(z)[1], None, None, out)
     for start in range(0, len(z), _ROWS):
         rows = slice(start, start + _ROWS)
         _solve_some(z[rows], _rows_of(alpha, rows), out[rows])
@@ -48,7 +48,7 @@ def _solve_some(z: Tensor, alpha: Alpha, out: Tensor) -> None:
     if bool(sparse.all()):
         _solve_kept(z, alpha, floor, tops, top, kept, out.zero_())
     elif not bool(sparse.any()):
-        _solve_full(z, alpha, floor, _sampled(heads, top, alpha), out)
+        _solve_full(z, alpha, top, floor, _sampled(heads, top, alpha), out)
     else:
         few, many = sparse.nonzero().squeeze(1), (~sparse).nonzero().squeeze(1)
         part = z.new_zeros(len(few), z.shape[1])
@@ -57,7 +57,7 @@ def _solve_some(z: Tensor, alpha: Alpha, out: Tensor) -> None:
         part = z.new_empty(len(many), z.shape[1])
         alpha = _rows_of(alpha, many)
         guess = _sampled(heads[many], top[many], alpha)
-        out[many] = _solve_full(z[many], alpha, floor[many], guess, part)
+        out[many] = _solve_full(z[many], alpha, top[many], floor[many], guess, part)
 
 
 def _sampled(heads: Tensor, top: Tensor, alpha: Alpha) -> Tensor:
@@ -82,7 +82,13 @@ def entmax_rows_vjp(p: Tensor, grad: Tensor, alpha: float) -> Tensor:
 
 
 def _vjp_some(p: Tensor, grad: Tensor, alpha: float, out: Tensor) -> None:
-    tops = _split(p)[0].amax(-1)
+    heads = _split(p)[0]
+    # One group in eight tells a dense block of rows from a sparse one before all are looked at.
+    probe = (heads[:, ::_SAMPLE].amax(-1) > 0).float().mean(1)
+    if float(probe.min()) > 2 / _KEEP_AT_MOST:
+        _vjp_full(p, grad, alpha, out)
+        return
+    tops = heads.amax(-1)
     kept = (tops > 0).sum(1)
     sparse = kept * _KEEP_AT_MOST <= tops.shape[1]
     if bool(sparse.all()):
@@ -148,26 +154,41 @@ def _solve_kept(
         v = _gather(z[rows], index).sub_(top[rows])
         block_alpha = _rows_of(alpha, rows)
         s = entmax_shift(v, block_alpha, start[rows])
-        _scatter(out[rows], index, finish(v.sub_(s), block_alpha, v))
+        _finish_block(v, s, block_alpha, v)
+        _scatter(out[rows], index, v)
     return out
 
 
 def _solve_full(
-    z: Tensor, alpha: Alpha, floor: Tensor | None, guess: Tensor | None, out: Tensor
+    z: Tensor,
+    alpha: Alpha,
+    top: Tensor,
+    floor: Tensor | None,
+    guess: Tensor | None,
+    out: Tensor,
 ) -> Tensor:
     scratch = v = z.new_empty(0)
     for rows in blocks(*z.shape):
         block = z[rows]
         if v.shape != block.shape:  # the last block may be shorter
             v, scratch = torch.empty_like(block), torch.empty_like(block)
-        top = block.amax(-1, keepdim=True)
-        torch.sub(block, torch.where(top == -torch.inf, 0.0, top), out=v)
+        torch.sub(block, top[rows], out=v)
         block_alpha = _rows_of(alpha, rows)
         low = None if floor is None else floor[rows]
         near = None if guess is None else guess[rows]
         s = entmax_shift(v, block_alpha, low, near, scratch=scratch)
-        finish(torch.sub(v, s, out=scratch), block_alpha, out[rows])
+        _finish_block(v, s, block_alpha, out[rows])
     return out
+
+
+def _finish_block(v: Tensor, s: Tensor, alpha: Alpha, out: Tensor) -> None:
+    """out = exp_α(v − s), in as few passes as it can be for the two usual α."""
+    if not isinstance(alpha, Tensor) and alpha == 2:
+        torch.sub(v, s - 1, out=out).relu_()
+    elif not isinstance(alpha, Tensor) and alpha == 1.5:
+        torch.add(1 - 0.5 * s, v, alpha=0.5, out=out).relu_().square_()
+    else:
+        out.copy_(finish(v.sub_(s), alpha, None if isinstance(alpha, Tensor) else v))
 
 
 def finish(x: Tensor, alpha: Alpha, out: Tensor | None = None) -> Tensor:

@@ -1,0 +1,156 @@
+"""uncork against the paper's pipeline: python -m benchmarks [--only NAME] [--sample N] [--growth]
+
+For every head, in one run: the audit with every verdict certified, and the reference pipeline
+(Braid Reflect with patience 2,500, then the linear programme over all rows) on a random sample of
+classes, one class at a time on one core; its time is scaled up to all classes and divided by the
+number of cores, as if it ran on all of them without loss. Prints ratios, stage times, peak memory
+and the machine's own ceilings, and writes benchmarks/results/cpu.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+import uncork
+from benchmarks.heads import REAL, planted_head, real_head, speech_like_head
+
+RESULTS = Path(__file__).parent / "results"
+GPT2 = "GPT-2's shape"
+MADE = ("speech-like", GPT2)
+
+
+def build(name: str) -> tuple[uncork.Head, np.ndarray | None]:
+    """The head, and its planted unargmaxable classes where it was made with some."""
+    if name == "speech-like":
+        return speech_like_head(), None
+    if name == GPT2:
+        made = planted_head(50_257, 768, interior=100, duplicates=20)
+        return made.head, made.interior
+    return real_head(name), None
+
+
+def audit_one(name: str, out: multiprocessing.Queue) -> None:
+    """In a process of its own, so that peak memory is this audit's alone."""
+    head, planted = build(name)
+    before = _peak()
+    start = time.perf_counter()
+    audit = uncork.audit(head, device="cpu")
+    seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    held = uncork.verify(audit, head, device="cpu").ok
+    row: dict[str, Any] = {
+        "head": name, "classes": head.classes, "features": head.features,
+        "bias": head.bias is not None, "domain": str(head.domain),
+        "seconds": round(seconds, 2),
+        "stages": {k: round(v, 2) for k, v in audit.seconds.items() if k != "load"},
+        "verify seconds": round(time.perf_counter() - start, 2), "verified": held,
+        "counts": audit.counts,
+        "head MB": round(head.weight.nbytes / 1e6, 1),
+        "peak MB": round(_peak()), "peak MB before": round(before),
+    }  # fmt: skip
+    if planted is not None:
+        row["planted found exactly"] = bool(np.array_equal(planted, audit.unargmaxable))
+    out.put(row)
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def reference_seconds(name: str, sample: int) -> dict[str, Any]:
+    """The paper's pipeline on a random sample of classes: seconds a class on one core."""
+    from uncork.audit.reference import decide_reference
+
+    head, _ = build(name)
+    classes = np.random.default_rng(0).permutation(head.classes)[:sample]
+    verdicts: dict[str, int] = {}
+    with threadpool_limits(1):
+        start = time.perf_counter()
+        for t in classes.tolist():
+            verdict = decide_reference(head, t)
+            verdicts[verdict] = verdicts.get(verdict, 0) + 1
+        seconds = time.perf_counter() - start
+    return {"sample": sample, "seconds a class": round(seconds / sample, 4), "verdicts": verdicts}
+
+
+def ceilings() -> dict[str, float]:
+    """What the machine can do: matrix products (GFLOP/s, all cores) and copies (GB/s)."""
+    rng = np.random.default_rng(0)
+    found: dict[str, float] = {"cores": os.cpu_count() or 1}
+    for dtype in (np.float32, np.float64):
+        a = rng.standard_normal((4096, 1024)).astype(dtype)
+        b = rng.standard_normal((1024, 4096)).astype(dtype)
+        found[f"{np.dtype(dtype)} product GFLOP/s"] = round(
+            2 * 4096 * 4096 * 1024 / _best(lambda a=a, b=b: a @ b) / 1e9
+        )
+    block = np.zeros(1 << 27)
+    target = np.empty_like(block)
+    found["copy GB/s"] = round(2 * block.nbytes / _best(lambda: np.copyto(target, block)) / 1e9, 1)
+    return found
+
+
+def _best(work: Any) -> float:
+    times = []
+    for _ in range(4):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", help="a head's name; may be given again")
+    parser.add_argument("--sample", type=int, default=24, help="classes for the reference")
+    parser.add_argument("--growth", action="store_true", help="also how cost grows, and its plot")
+    parser.add_argument("--out", type=Path, default=RESULTS / "cpu.json")
+    options = parser.parse_args()
+    spawn = multiprocessing.get_context("spawn")
+    result: dict[str, Any] = {"machine": platform.processor() or platform.machine()}
+    result["ceilings"] = ceilings()
+    print(json.dumps(result["ceilings"]), flush=True)
+    rows = []
+    for name in options.only or [*REAL, *MADE]:
+        queue: multiprocessing.Queue = spawn.Queue()
+        process = spawn.Process(target=audit_one, args=(name, queue))
+        process.start()
+        row = queue.get()
+        process.join()
+        if options.sample:
+            sample = min(options.sample, row["classes"])
+            row["reference"] = reference_seconds(name, sample)
+            whole = row["reference"]["seconds a class"] * row["classes"]
+            row["reference"]["all classes, all cores, seconds"] = round(whole / os.cpu_count())
+            row["ratio"] = round(whole / os.cpu_count() / row["seconds"], 1)
+        rows.append(row)
+        print(json.dumps(row, ensure_ascii=False), flush=True)
+    result["heads"] = rows
+    print(
+        f"\n{'head':16} {'classes × features':>18} {'audit s':>9} {'reference s':>12} {'ratio':>8}"
+    )
+    for row in rows:
+        reference = row.get("reference", {}).get("all classes, all cores, seconds", "")
+        shape = f"{row['classes']:,} × {row['features']}"
+        ratio = row.get("ratio", "")
+        print(f"{row['head']:16} {shape:>18} {row['seconds']:>9} {reference:>12} {ratio:>8}")
+    if options.growth:
+        from benchmarks.growth import measure_growth
+
+        result["growth"] = measure_growth()
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
