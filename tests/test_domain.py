@@ -97,8 +97,8 @@ def test_a_cone_is_known_as_one(domain: Domain, cone: bool) -> None:
     "domain",
     [
         Unbounded(), Box(100), Box(0.1), Box(-1, 3), Box(0, INF), Box(-INF, INF), Ball(0.1),
-        Ball(3), Box(np.array([0.1, -INF]), np.array([0.3, 1 / 3])), Box(np.array([1.0]), np.array([2.0])),
-        Box(5e-324), Ball(1.7976931348623157e308),
+        Ball(3), Box(np.array([0.1, -INF]), np.array([0.3, 1 / 3])), Box(5e-324),
+        Box(np.array([1.0]), np.array([2.0])), Ball(1.7976931348623157e308),
     ],
     ids=str,
 )  # fmt: skip

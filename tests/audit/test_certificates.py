@@ -15,6 +15,7 @@ import pytest
 from oracle import expected, false_verdicts
 from uncork import Audit, Ball, Box, Domain, Head, Unbounded, UncorkError, Verdict, Witness, verify
 from uncork import audit as run_audit
+from uncork.audit import run
 
 Members = dict[str, np.ndarray]
 
@@ -216,6 +217,40 @@ def test_certificates_of_pp_ocr_v4_are_at_most_twice_the_head(
     assert (tmp_path / "c.npz").stat().st_size <= 2 * pp_ocr_v4.weight.nbytes
     loaded = Audit.load(tmp_path / "c.npz", pp_ocr_v4)
     assert verify(loaded, pp_ocr_v4).held["unargmaxable"] == 202
+
+
+def test_tilted_mixtures_are_written_and_read_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_WIDE", 0)  # tilts are for wide heads; here for any
+    rng = np.random.default_rng(0)
+    deep = 0.05 * rng.standard_normal((6, 6))
+    head = Head(np.vstack([rng.standard_normal((200, 6)), deep]), domain=Unbounded())
+    found = run_audit(head, device="cpu", jobs=1)
+    tilted = [t for t, mixture in found.proofs.mixtures.items() if mixture.tilt is not None]
+    assert tilted
+    assert set(range(200, 206)) <= set(found.unargmaxable.tolist())
+    found.save(tmp_path / "c.npz")
+    loaded = Audit.load(tmp_path / "c.npz", head)
+    for t in tilted:
+        mine, theirs = found.mixture(t), loaded.mixture(t)
+        assert mine is not None
+        assert theirs is not None
+        assert np.array_equal(mine.tilt, theirs.tilt)  # type: ignore[arg-type]
+        assert mine.peak == theirs.peak
+    assert verify(loaded, head, jobs=1).ok
+    # A tilt the other way proves nothing.
+    rewrite(tmp_path / "c.npz", lambda content: content.update(tilt_input=-content["tilt_input"]))
+    failed = verify(Audit.load(tmp_path / "c.npz", head), head, jobs=1).failed
+    assert set(tilted) & set(failed)
+    # Nor does a tilt given to a class that is argmaxable.
+    rewrite(
+        tmp_path / "c.npz",
+        lambda content: content.update(tilt_class=content["tilt_class"][::-1].copy()),
+    )
+    survived = Audit.load(tmp_path / "c.npz", head)
+    held = set(survived.unargmaxable.tolist()) - set(verify(survived, head, jobs=1).failed)
+    assert held <= set(found.unargmaxable.tolist())
 
 
 # What was tampered with proves nothing

@@ -135,7 +135,9 @@ def test_two_classes(domain: Box | Unbounded | Ball) -> None:
     assert verdicts(Head([[1.0, 2.0], [1.0, 2.0]], [0.0, 1.0], domain=domain)) == [U, A]
 
 
-@pytest.mark.parametrize("domain", DOMAINS, ids=str)
+@pytest.mark.parametrize(
+    "domain", [*DOMAINS, Box(0, np.inf), Box(1, 2), Box(np.full(2, -1.0), np.ones(2))], ids=str
+)
 @pytest.mark.parametrize("row", [[0.0, 0.0], [1.0, -3.0]])
 def test_rows_that_are_all_equal_are_tied(row: list[float], domain: Box | Unbounded | Ball) -> None:
     assert verdicts(Head([row] * 5, domain=domain)) == [T] * 5

@@ -16,6 +16,7 @@ from uncork.audit import backend, centre, mixtures, rows, run, screen
 from uncork.audit.certify import Certifier
 from uncork.audit.exact import Limit
 
+Highs = highspy.Highs
 DOMAINS = [Box(100), Unbounded(), Box(0, np.inf), Ball(5.0)]
 
 
@@ -76,7 +77,7 @@ def test_an_honest_solver_decides_these_heads() -> None:
 def test_these_lies_would_falsify_verdicts_but_for_the_certifier(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def lie(space: Any, classes: np.ndarray, *_: Any) -> centre.Proposal:
+    def lie(space: Any, classes: np.ndarray, *_: Any, **__: Any) -> centre.Proposal:
         everyone = Mixture(np.arange(space.head.classes), np.ones(space.head.classes))
         return centre.Proposal(
             classes[:0], np.empty((0, 2)), [(int(t), everyone) for t in classes], classes[:0]
@@ -85,6 +86,7 @@ def test_these_lies_would_falsify_verdicts_but_for_the_certifier(
     monkeypatch.setattr(centre, "decide_batch", lie)
     monkeypatch.setattr(screen, "winners", lambda space, y: np.zeros(len(y), dtype=np.int64))
     monkeypatch.setattr(Certifier, "mixture", lambda self, t, mixture: 1.0)
+    monkeypatch.setattr(Certifier, "mixtures", lambda self, classes, found: np.ones(len(found)))
     head = make_head(Box(100))
     assert false_verdicts(audit(head, device="cpu", jobs=1), head) != {}
 
@@ -93,7 +95,7 @@ def test_these_lies_would_falsify_verdicts_but_for_the_certifier(
 def test_noise_from_the_centres(head: Head, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = noise(seed)
 
-    def lie(space: Any, classes: np.ndarray, *_: Any) -> centre.Proposal:
+    def lie(space: Any, classes: np.ndarray, *_: Any, **__: Any) -> centre.Proposal:
         inputs = rng.standard_normal((len(classes), head.features)) * 10
         lost = [(int(t), noisy_mixture(head, int(t), rng)) for t in classes for _ in range(4)]
         return centre.Proposal(classes, inputs, lost, np.empty(0, dtype=np.int64))
@@ -121,7 +123,7 @@ def test_the_right_answers_for_the_wrong_classes(
 def test_everything_called_won_and_everything_called_lost(
     head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lie(space: Any, classes: np.ndarray, *_: Any) -> centre.Proposal:
+    def lie(space: Any, classes: np.ndarray, *_: Any, **__: Any) -> centre.Proposal:
         nan = np.full((len(classes), head.features), np.nan)
         everyone = Mixture(np.arange(head.classes, dtype=np.int32), np.ones(head.classes))
         return centre.Proposal(classes, nan, [(int(t), everyone) for t in classes], classes[:0])
@@ -151,12 +153,38 @@ def test_wrong_newton_steps(
 @pytest.mark.parametrize("seed", range(2))
 def test_wrong_duals(head: Head, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = noise(seed)
+    honest = mixtures.mixtures_from_duals
 
-    def lie(space: Any, classes: np.ndarray, *_: Any) -> list[Mixture]:
-        return [noisy_mixture(head, int(t), rng) for t in classes]
+    def lie(*arguments: Any, **named: Any) -> list[Mixture]:
+        return [noisy_mixture(head, 0, rng) for _ in honest(*arguments, **named)]
 
-    for module in (mixtures, centre, rows):
+    for module in (centre, rows):
         monkeypatch.setattr(module, "mixtures_from_duals", lie)
+    check(head)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_from_the_tilts(head: Head, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = noise(seed)
+
+    def lie(space: Any, classes: np.ndarray) -> list[tuple[int, Mixture]]:
+        tilts = rng.standard_normal((len(classes), head.features)).astype(np.float32)
+        return [
+            (
+                int(t),
+                Mixture(
+                    np.arange(seed + 1),
+                    rng.random(seed + 1),
+                    bulk=float(rng.choice([0.0, 0.1, 1.0])),
+                    tilt=tilt,
+                    peak=float(rng.choice([0.0, -5.0, np.nan])),
+                ),
+            )
+            for t, tilt in zip(classes, tilts, strict=True)
+        ]
+
+    monkeypatch.setattr(run, "tilted_mixtures", lie)
+    monkeypatch.setattr(run, "_WIDE", 0)
     check(head)
 
 
@@ -176,7 +204,7 @@ class LyingHighs:
     rng = noise()
 
     def __init__(self) -> None:
-        self.solver = highspy.Highs()
+        self.solver = Highs()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.solver, name)
@@ -201,7 +229,7 @@ class LyingHighs:
 def only_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave every class that screening does not settle to the linear programme."""
 
-    def nothing(space: Any, classes: np.ndarray, *_: Any) -> centre.Proposal:
+    def nothing(space: Any, classes: np.ndarray, *_: Any, **__: Any) -> centre.Proposal:
         return centre.Proposal(classes[:0], np.empty((0, space.features)), [], classes)
 
     monkeypatch.setattr(centre, "decide_batch", nothing)
@@ -210,8 +238,7 @@ def only_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_linear_programme_that_is_always_optimal(
     head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lying = SimpleNamespace(Highs=LyingHighs, HighsModelStatus=highspy.HighsModelStatus)
-    monkeypatch.setattr(rows, "highspy", lying)
+    monkeypatch.setattr(highspy, "Highs", LyingHighs)
     only_rows(monkeypatch)
     check(head)
 
@@ -237,7 +264,7 @@ def test_noise_from_exact_arithmetic(
 ) -> None:
     rng = noise(seed)
 
-    def lie(head: Head, domain: Domain, t: int, *_: Any) -> Witness | Mixture:
+    def lie(head: Head, domain: Domain, t: int, *_: Any, **__: Any) -> Witness | Mixture:
         return noisy_witness(head, rng) if rng.random() < 0.5 else noisy_mixture(head, t, rng)
 
     monkeypatch.setattr(run, "decide_by_rows", lambda space, t: (None, None, np.empty(0, int)))
@@ -249,7 +276,7 @@ def test_noise_from_exact_arithmetic(
 def test_solvers_that_give_up_leave_classes_undecided_with_a_reason(
     head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def give_up(*_: Any) -> None:
+    def give_up(*_: Any, **__: Any) -> None:
         raise Limit
 
     monkeypatch.setattr(run, "decide_by_rows", lambda space, t: (None, None, np.empty(0, int)))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import uncork
-from oracle import lead_at
+from oracle import lead_at, lies_in
 from uncork import Audit, Box, Head, Unbounded, UncorkError, Verdict
 
 
@@ -48,6 +48,22 @@ def test_a_witness_puts_its_class_first_by_its_margin(head: Head, audit: Audit) 
         assert head.domain.contains(x)
         assert lead_at(head, t, x.tolist()) >= Fraction(audit.margin(t)) > 0
     assert audit.witness(3) is None
+
+
+def test_a_witness_lies_in_the_domain_even_where_its_direction_is_mostly_rounding() -> None:
+    # The second feature is unbounded above and may grow until rounding fills the others.
+    weight = np.array(
+        [[-1e-300, 0, 1e-300, 1e-300], [1e-300, 0, -1, -1], [0, 0, 0, 0], [-1e-300, 0, -1, 1],
+         [1, 1, 0, 1], [1, 0, -1, 1e-300]]
+    )  # fmt: skip
+    domain = Box(np.full(4, -1.0), np.array([1, np.inf, 1, np.inf]))
+    head = Head(weight, [-1.0, -1.0, 0.0, 0.0, 1.0, 1.0], domain=domain)
+    found = uncork.audit(head, device="cpu", jobs=1)
+    for t in found.argmaxable.tolist():
+        witness = found.proofs.witness(head, t)
+        assert witness is not None
+        assert lies_in(domain, witness.fractions())
+        assert lead_at(head, t, witness.fractions()) > 0
 
 
 def test_a_mixture_beats_its_class_everywhere(head: Head, audit: Audit) -> None:

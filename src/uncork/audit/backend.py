@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -48,11 +49,12 @@ class Backend(Device):
         """Whole numbers to index with."""
         return array
 
-    def empty(self, shape: tuple[int, ...]) -> Any:
-        return np.empty(shape, dtype=self.dtype)
-
-    def zeros(self, shape: tuple[int, ...]) -> Any:
-        return np.zeros(shape, dtype=self.dtype)
+    def hold(self, shape: tuple[int, ...]) -> Any:
+        """Room for the points of a head: in memory, or on disk where they would fill half of it."""
+        if int(np.prod(shape)) * np.dtype(self.dtype).itemsize <= physical_memory() // 2:
+            return np.empty(shape, dtype=self.dtype)
+        with tempfile.TemporaryFile() as file:  # lives as long as the array maps it
+            return np.memmap(file, dtype=self.dtype, mode="w+", shape=shape)
 
     def largest(self, values: Any, count: int) -> Any:
         """Columns of the `count` largest values of each row, in no order: (n, count)."""
@@ -123,11 +125,8 @@ class CudaBackend(Backend):
     def index(self, array: np.ndarray) -> Any:
         return self.put(np.asarray(array, dtype=np.int64))
 
-    def empty(self, shape: tuple[int, ...]) -> Any:
+    def hold(self, shape: tuple[int, ...]) -> Any:
         return self.torch.empty(shape, dtype=self.dtype, device="cuda")
-
-    def zeros(self, shape: tuple[int, ...]) -> Any:
-        return self.torch.zeros(shape, dtype=self.dtype, device="cuda")
 
     def largest(self, values: Any, count: int) -> Any:
         return self.torch.topk(values, min(count, values.shape[1]), dim=1, sorted=False).indices
@@ -195,6 +194,14 @@ def choose_backend(device: str = "auto", jobs: int | None = None) -> Backend:
     if device == "cuda":
         raise UncorkError("--device cuda: torch with a CUDA device is not available here")
     return Backend(jobs)
+
+
+def physical_memory() -> int:
+    """Bytes of memory in this machine; unlimited where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on this system
+        return 1 << 62
 
 
 def _cores() -> int:

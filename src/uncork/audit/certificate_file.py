@@ -124,7 +124,7 @@ def read_certificates(path: str | os.PathLike[str], head: Head | None = None) ->
         raise UncorkError(f"{source}: no such file")
     try:
         with source.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return _read(archive, head)
+            return _read(archive, source, head)
     except UncorkError as error:
         raise UncorkError(f"{source}: {error}") from None
     except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile, MemoryError,
@@ -136,7 +136,7 @@ def read_certificates(path: str | os.PathLike[str], head: Head | None = None) ->
         raise
 
 
-def _read(archive: Any, head: Head | None) -> Audit:
+def _read(archive: Any, source: Path, head: Head | None) -> Audit:
     header = json.loads(str(archive["header"]))
     if not isinstance(header, dict) or header.get("kind") != _KIND:
         raise UncorkError("not a certificate file")
@@ -162,7 +162,7 @@ def _read(archive: Any, head: Head | None) -> Audit:
             _shaped(archive, "formula_centre", (features,), np.float64),
         )
     for bits in (32, 64):
-        _read_inputs(archive, proofs, bits, classes, features)
+        _read_inputs(archive, source, proofs, bits, classes, features)
         _read_mixtures(archive, proofs, bits, classes)
     _read_tilts(archive, proofs, features)
     named = [*header["exact_witnesses"], *header["exact_mixtures"], *header["reasons"]]
@@ -199,11 +199,36 @@ def _read(archive: Any, head: Head | None) -> Audit:
     )  # fmt: skip
 
 
-def _read_inputs(archive: Any, proofs: Proofs, bits: int, classes: int, features: int) -> None:
+def _mapped(archive: Any, source: Path, name: str) -> np.ndarray:
+    """An array of the file, mapped where it is stored as it is: inputs can be as many as the head's
+    weights, and need not all be in memory at once."""
+    info = archive.zip.getinfo(name + ".npy")
+    if info.compress_type != zipfile.ZIP_STORED:
+        return archive[name]
+    with source.open("rb") as file:
+        file.seek(info.header_offset + 26)  # past the fixed part of the member's local header
+        lengths = file.read(4)
+        names = int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
+        file.seek(names, os.SEEK_CUR)
+        start = file.tell()
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise UncorkError(f"{name} is damaged")
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        size = file.tell() - start + math.prod(shape) * dtype.itemsize
+        if fortran or dtype.hasobject or size != info.file_size:
+            raise UncorkError(f"{name} is damaged")
+        if not math.prod(shape):
+            return np.empty(shape, dtype)
+        return np.memmap(source, dtype=dtype, mode="r", offset=file.tell(), shape=shape)
+
+
+def _read_inputs(
+    archive: Any, source: Path, proofs: Proofs, bits: int, classes: int, features: int
+) -> None:
     ids = archive[f"witness{bits}_class"]
-    inputs = _shaped(
-        archive, f"witness{bits}_input", (len(ids), features), np.dtype(f"float{bits}")
-    )
+    inputs = _mapped(archive, source, f"witness{bits}_input")
+    if inputs.shape != (len(ids), features) or inputs.dtype != np.dtype(f"float{bits}"):
+        raise UncorkError(f"witness{bits}_input is {inputs.dtype} {inputs.shape}")
     if not _are_ids(ids, classes):
         raise UncorkError("a witness names a class that does not exist")
     proofs.inputs.update(zip(ids.tolist(), inputs, strict=True))

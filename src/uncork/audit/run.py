@@ -113,7 +113,7 @@ class _Run:
         self.recorder = Recorder(self.certifier, backend)
         self.resume = resume
         self.seconds = dict.fromkeys(STAGES, 0.0)
-        self.interrupted = False
+        self.interrupted = self.taken_over = False
 
     def run(self) -> Audit:
         # Searching may overflow on the way to a proposal; a proposal that did is simply refused.
@@ -130,7 +130,9 @@ class _Run:
                 left = self._decide(left)
         except KeyboardInterrupt:
             self.interrupted = True
-            left = self._open()
+            if self.resume is not None and not self.taken_over:
+                raise Interrupted(self.resume) from None  # nothing new, and nothing lost
+            left = self._wanted()
             self.recorder.flush()
         self._explain(left)
         result = self._result()
@@ -164,6 +166,7 @@ class _Run:
                 f"the audit to resume is for {earlier.domain}, this one for {self.domain}"
             )
         self.recorder.take_over(earlier.proofs)
+        self.taken_over = True
 
     def _wanted(self) -> np.ndarray:
         """Classes asked for that are not decided yet, one of each group of equals."""
@@ -171,11 +174,9 @@ class _Run:
         wanted[self.asked] = True
         for group in self.recorder.proofs.groups:
             wanted[group[0]] |= bool(wanted[group].any())
-        wanted[self.space.repeats] = False
+            wanted[group[1:]] = False
         wanted &= self.recorder.proofs.verdicts == Verdict.UNDECIDED
         return np.flatnonzero(wanted)
-
-    _open = _wanted
 
     def _screen(self) -> np.ndarray:
         begun, certified = time.perf_counter(), self.recorder.seconds

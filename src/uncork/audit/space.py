@@ -103,7 +103,7 @@ class Space:
         return to_input * unit, back / unit
 
     def _points(self) -> Any:
-        points = self.backend.empty((self.head.classes, self.width))
+        points = self.backend.hold((self.head.classes, self.width))
         put = self.backend.put
         centre, unit = put(self.centre * self._unit), put(self._unit)
         whiten = put(self._whiten.T.copy())
