@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CODE := $(wildcard src tests benchmarks examples)
 
 # Only the model files inside these packages are wanted, hence no dependencies.
 OCR_MODEL := rapidocr-onnxruntime==1.4.4
@@ -22,11 +23,11 @@ demo: $(VENV)/.demo
 # Two workers with one thread each in BLAS and torch: threads of both on two cores wait for each
 # other, which was measured to take five times as long.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0
 
 lint: $(VENV)/.test
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 
 bench: $(VENV)/.test

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import platform
-import resource
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,50 +22,16 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-import uncork
-from benchmarks.heads import REAL, planted_head, real_head, speech_like_head
+from benchmarks.heads import MADE, REAL, build
 
 RESULTS = Path(__file__).parent / "results"
-GPT2 = "GPT-2's shape"
-MADE = ("speech-like", GPT2)
 
 
-def build(name: str) -> tuple[uncork.Head, np.ndarray | None]:
-    """The head, and its planted unargmaxable classes where it was made with some."""
-    if name == "speech-like":
-        return speech_like_head(), None
-    if name == GPT2:
-        made = planted_head(50_257, 768, interior=100, duplicates=20)
-        return made.head, made.interior
-    return real_head(name), None
-
-
-def audit_one(name: str, out: multiprocessing.Queue) -> None:
-    """In a process of its own, so that peak memory is this audit's alone."""
-    head, planted = build(name)
-    before = _peak()
-    start = time.perf_counter()
-    audit = uncork.audit(head, device="cpu")
-    seconds = time.perf_counter() - start
-    start = time.perf_counter()
-    held = uncork.verify(audit, head, device="cpu").ok
-    row: dict[str, Any] = {
-        "head": name, "classes": head.classes, "features": head.features,
-        "bias": head.bias is not None, "domain": str(head.domain),
-        "seconds": round(seconds, 2),
-        "stages": {k: round(v, 2) for k, v in audit.seconds.items() if k != "load"},
-        "verify seconds": round(time.perf_counter() - start, 2), "verified": held,
-        "counts": audit.counts,
-        "head MB": round(head.weight.nbytes / 1e6, 1),
-        "peak MB": round(_peak()), "peak MB before": round(before),
-    }  # fmt: skip
-    if planted is not None:
-        row["planted found exactly"] = bool(np.array_equal(planted, audit.unargmaxable))
-    out.put(row)
-
-
-def _peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def audited(name: str) -> dict[str, Any]:
+    """The audit, in a process of its own, so that peak memory is this audit's alone."""
+    command = [sys.executable, "-m", "benchmarks.one_audit", name]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
 
 
 def reference_seconds(name: str, sample: int) -> dict[str, Any]:
@@ -116,17 +82,12 @@ def main() -> None:
     parser.add_argument("--growth", action="store_true", help="also how cost grows, and its plot")
     parser.add_argument("--out", type=Path, default=RESULTS / "cpu.json")
     options = parser.parse_args()
-    spawn = multiprocessing.get_context("spawn")
     result: dict[str, Any] = {"machine": platform.processor() or platform.machine()}
     result["ceilings"] = ceilings()
     print(json.dumps(result["ceilings"]), flush=True)
     rows = []
     for name in options.only or [*REAL, *MADE]:
-        queue: multiprocessing.Queue = spawn.Queue()
-        process = spawn.Process(target=audit_one, args=(name, queue))
-        process.start()
-        row = queue.get()
-        process.join()
+        row = audited(name)
         if options.sample:
             sample = min(options.sample, row["classes"])
             row["reference"] = reference_seconds(name, sample)

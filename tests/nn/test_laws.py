@@ -14,7 +14,7 @@ row = st.lists(number, min_size=1, max_size=12).map(
     lambda values: torch.tensor(values, dtype=torch.float64)
 )
 alphas = st.one_of(st.sampled_from([1.0, 1.5, 2.0]), st.floats(1.0, 2.0), st.floats(2.0, 5.0))
-several = settings(max_examples=150, deadline=None)
+several = settings(max_examples=80, deadline=None)
 
 
 def tolerance(alpha: float) -> float:
@@ -120,7 +120,7 @@ MAPS = {
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(row, st.integers(0, 11))
 def test_a_loss_is_never_negative_and_zero_only_at_the_target(name, z, y):
     target = torch.tensor(y % len(z))
@@ -136,7 +136,7 @@ def test_a_loss_is_never_negative_and_zero_only_at_the_target(name, z, y):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(row, st.data(), st.floats(0, 1))
 def test_a_loss_is_convex_along_segments(name, z, data, share):
     other = torch.tensor(data.draw(st.lists(number, min_size=len(z), max_size=len(z)))).double()

@@ -25,7 +25,7 @@ def test_tau_from_shape_is_near_the_threshold_of_normal_logits_for_any_alpha(alp
     z = torch.randn(64, classes, generator=torch.Generator().manual_seed(0)) * std
     measured = unn.tau_from_data(z, alpha)
     predicted = unn.tau_from_shape(features, classes, alpha)
-    # The paper's derivation leaves the largest logit out; the error grows with α.
+    # Cutting the normal off at its largest logit lowers τ; the error grows with α.
     assert predicted == pytest.approx(measured, abs=0.005 if alpha <= 1.5 else 0.05)
 
 

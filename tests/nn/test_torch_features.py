@@ -19,6 +19,7 @@ FUNCTIONS = {
     "entmax 1.5": lambda z: F.entmax(z, 1.5).square().sum(),
     "entmax tensor": lambda z: F.entmax(z, 1.2 + torch.sigmoid(z[:, :1])).square().sum(),
     "alpha_relu": lambda z: F.alpha_relu(z, 1.5, 0.2).square().sum(),
+    "alpha_relu tensors": lambda z: F.alpha_relu(z, 1.2 + z[:, :1] ** 2, z[:, 1:2]).sum(),
     "normmax": lambda z: F.normmax(z, 2.0).square().sum(),
     "budget": lambda z: F.budget(z, 2.0).square().sum(),
     "softmax_loss": lambda z: F.softmax_loss(z, TARGET),

@@ -16,6 +16,7 @@ from uncork.audit.rigour import row_norms
 from uncork.domain import Ball, Box, Domain
 from uncork.head import Head
 
+_OTHERWISE = 1e-12  # how differently two machines may round a direction, as a share of its terms
 _FAR = 1e4  # how far out an input lies where the domain sets no bound
 
 
@@ -42,6 +43,32 @@ class Formula:
         """The inputs, rounded to float32, in float64, on the device: (n, d)."""
         directions = self.directions(head, classes, device)
         return to_single(directions * device.put(scales.astype(np.float64))[:, None], device)
+
+    def keeps(
+        self,
+        domain: Domain,
+        head: Head,
+        classes: np.ndarray,
+        scales: np.ndarray,
+        inputs: Any,
+        device: Device,
+    ) -> np.ndarray:
+        """Whether rounding the formula another way would leave each input in the domain: (n,).
+
+        A component of the direction that is all cancellation, scaled up, is all rounding.
+        """
+        xp, put = device.xp, device.put
+        if not isinstance(domain, (Box, Ball)):
+            return np.ones(len(classes), dtype=bool)
+        away = xp.abs(device.take(head, classes) - put(self.centre))
+        noise = away @ put(np.abs(self.transform.astype(np.float64)))
+        noise = noise * put(_OTHERWISE * scales.astype(np.float64))[:, None]
+        if isinstance(domain, Ball):
+            norms = device.get(row_norms(xp.abs(inputs) + noise, xp))
+            return norms <= domain.radius
+        lower, upper = (put(b.copy()) for b in domain.bounds(head.features))
+        inside = (inputs - noise >= lower) & (inputs + noise <= upper)
+        return device.get(xp.all(inside, axis=1))
 
     @staticmethod
     def fits(domain: Domain) -> bool:

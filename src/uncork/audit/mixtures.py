@@ -44,6 +44,8 @@ def _without_smallest(
 ) -> Any:
     """Weights with the smallest of each row's class weights set to zero."""
     count = ids.shape[1]
+    if not count:  # every other class is a repeat: only the mean and the domain are left
+        return weights
     classes = backend.get(weights)[:, :count].copy()
     classes[ids < 0] = 0.0  # sides stay: they are not the mixture's to drop
     held = (classes > 0).sum(axis=1)

@@ -101,9 +101,10 @@ class Recorder:
             inputs = directions * backend.put(scales.astype(np.float64))[:, None]
             inputs = to_single(inputs, backend)
             margins = self.certifier.witnesses(part, inputs, self.groups)
+            robust = formula.keeps(self.certifier.domain, self.head, part, scales, inputs, backend)
             lengths = backend.get(row_norms(inputs, backend.xp))
             size = lengths * self.certifier.products.norms[part]
-            return scales, margins, (margins > _ROBUST * size) & (scales > 0)
+            return scales, margins, (margins > _ROBUST * size) & (scales > 0) & robust
 
         step = self.backend.inputs
         parts = [classes[start : start + step] for start in range(0, len(classes), step)]

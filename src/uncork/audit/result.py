@@ -187,6 +187,12 @@ class Audit:
             }
         )
 
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write a page to read in a browser, in one file that needs nothing else."""
+        from uncork.report.page import write_report
+
+        write_report(self, path)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write verdicts and proofs as a certificate file; see docs/certificates.md."""
         from uncork.audit.certificate_file import write_certificates

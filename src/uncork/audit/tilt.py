@@ -102,11 +102,15 @@ def _least_squares(points: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Weights ≥ 0 of the points (n, k) that come nearest to the target (k,): (n,)."""
     gram = points @ points.T
     gram[np.diag_indices(len(gram))] *= 1 + 1e-10
+    nothing = np.zeros(len(points))
+    if not len(points) or not np.isfinite(gram).all():
+        return nothing
     try:
         factor = np.linalg.cholesky(gram)
-        return nnls(factor.T, np.linalg.solve(factor, points @ target))[0]
-    except (np.linalg.LinAlgError, RuntimeError):  # dependent rows, or too many iterations
-        return np.zeros(len(points))
+        weights = nnls(factor.T, np.linalg.solve(factor, points @ target))[0]
+    except (np.linalg.LinAlgError, RuntimeError, ValueError):  # dependent rows, or no convergence
+        return nothing
+    return weights if np.isfinite(weights).all() else nothing
 
 
 def _tilt(space: Space, targets: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

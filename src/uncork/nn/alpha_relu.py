@@ -46,10 +46,10 @@ class AlphaReLU(torch.autograd.Function):
 
 
 def _saved(ctx: Any) -> tuple[Tensor, Any, Any]:
-    z, *tensors = ctx.saved_tensors
-    alpha = tensors.pop(0) if ctx.alpha is None else ctx.alpha
-    tau = tensors.pop(0) if ctx.tau is None else ctx.tau
-    return z, alpha, tau
+    saved = ctx.saved_tensors  # z, then alpha and tau where they are tensors
+    alpha = saved[1] if ctx.alpha is None else ctx.alpha
+    tau = saved[-1] if ctx.tau is None else ctx.tau
+    return saved[0], alpha, tau
 
 
 def _numbers(z: Tensor, alpha: Alpha, tau: Alpha) -> tuple[float, float] | None:

@@ -30,7 +30,9 @@ def budget_rows(z: Tensor, budget: Alpha) -> Tensor:
     inside = _inside(v, threshold)
     outside = (v - threshold).detach().clamp(0, 1)
     moving = torch.where(inside, v - threshold, outside)
-    everything = torch.as_tensor(budget >= z.shape[-1], device=z.device)
+    everything = budget >= z.shape[-1]
+    if not isinstance(everything, Tensor):  # filled there: copying a value to a device waits for it
+        everything = torch.full((), everything, dtype=torch.bool, device=z.device)
     return torch.where(everything, (v.detach() > -math.inf).to(v.dtype), moving)
 
 

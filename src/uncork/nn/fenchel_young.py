@@ -54,9 +54,10 @@ class FenchelYoung(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, grad_p: Tensor | None) -> tuple[Any, ...]:
-        p, target, *extra = ctx.saved_tensors
-        alpha = extra.pop(0) if ctx.alpha is None else ctx.alpha
-        tau = extra.pop(0) if ctx.tau is None else ctx.tau
+        saved = ctx.saved_tensors  # p, target, then alpha and tau where they are tensors
+        p, target = saved[0], saved[1]
+        alpha = saved[2] if ctx.alpha is None else ctx.alpha
+        tau = saved[-1] if ctx.tau is None else ctx.tau
         family = ctx.family
         dz = dalpha = dtau = None
         if grad is not None:
@@ -129,7 +130,7 @@ def reduce_loss(
             )
         dense = target.to(z.dtype).movedim(class_dim, -1)
         loss = _dense_rows(z, dense, family, alpha, tau, weight, label_smoothing)
-        count = loss.new_tensor(float(loss.numel())) if reduction == "mean" else None
+        count: Tensor | int | None = loss.numel() if reduction == "mean" else None
     else:
         loss, row_weight = _index_rows(
             z, target, family, alpha, tau, weight, ignore_index, label_smoothing

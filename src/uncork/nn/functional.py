@@ -211,7 +211,7 @@ def alpha_relu(
     output = rows_back(p, input, -1, dtype)
     if not return_support:
         return output
-    given = tau if isinstance(tau, Tensor) else torch.tensor(float(tau), device=input.device)
+    given = tau if isinstance(tau, Tensor) else torch.full((), float(tau), device=input.device)
     size = (output > 0).sum(dim, keepdim=True)
     return SparseOutput(output, given.to(dtype), size)
 

@@ -1,4 +1,4 @@
-"""τ for α-ReLU from the head's shape alone: the paper's Eq. 3, for any α. NumPy and SciPy only.
+"""τ for α-ReLU from the head's shape alone, for any α. NumPy and SciPy only.
 
 An untrained head with Xavier weights (variance 2/(d+V)) over layer-normalised features (Σx² = d)
 has logits ~ N(0, 2d/(d+V)), so u = (α−1) z has standard deviation σ = (α−1) √(2d/(d+V)). If a
@@ -8,7 +8,10 @@ probabilities of these pV classes must sum to one:
 
     p V · σ^q · E[(x − c)^q | c < x < Φ⁻¹(1−1/V)] = 1,    q = 1/(α−1),    τ = σ c.
 
-For α = 1.5 the expectation is in closed form (App. B.2); for other α it is integrated.
+For α = 1.5 the expectation is in closed form; for other α it is integrated. τ̂ = σ Φ⁻¹(1−p*) is
+Eq. 3 of Tezekbayev et al. 2022. The equation for p* is reconstructed, not copied from App. B.2:
+this truncation, unlike the untruncated one and others tried, gives the published p* and τ̂ of three
+heads (tests/nn/test_tau.py). Simulated normal logits have a slightly higher threshold.
 """
 
 from __future__ import annotations

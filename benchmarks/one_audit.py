@@ -1,0 +1,45 @@
+"""One audit and its measurements, as JSON: python -m benchmarks.one_audit NAME"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+import uncork
+from benchmarks.heads import build
+
+
+def main(name: str) -> None:
+    head, planted = build(name)
+    before = _peak()
+    start = time.perf_counter()
+    audit = uncork.audit(head, device="cpu")
+    seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    held = uncork.verify(audit, head, device="cpu").ok
+    row: dict[str, Any] = {
+        "head": name, "classes": head.classes, "features": head.features,
+        "bias": head.bias is not None, "domain": str(head.domain),
+        "seconds": round(seconds, 2),
+        "stages": {k: round(v, 2) for k, v in audit.seconds.items() if k != "load"},
+        "verify seconds": round(time.perf_counter() - start, 2), "verified": held,
+        "counts": audit.counts,
+        "head MB": round(head.weight.nbytes / 1e6, 1),
+        "peak MB": round(_peak()), "peak MB before": round(before),
+    }  # fmt: skip
+    if planted is not None:
+        row["planted found exactly"] = bool(np.array_equal(planted, audit.unargmaxable))
+    print(json.dumps(row, ensure_ascii=False))
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
