@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import zipfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from uncork.head import Head
 
 VERSION = 1
 _KIND = "uncork certificates"
+_DIGEST_BYTES = 16 << 20
 
 
 def write_certificates(audit: Audit, path: str | os.PathLike[str]) -> None:
@@ -97,7 +100,24 @@ def _members(audit: Audit) -> dict[str, np.ndarray]:
     members["tilt_class"] = np.array(tilted, dtype=np.int32)
     members["tilt_input"] = np.array(tilts, dtype=np.float32).reshape(-1, audit.features)
     members["tilt_peak"] = np.array([proofs.mixtures[t].peak for t in tilted], dtype=np.float64)
+    members["digest"] = np.array(content_digest(members))
     return members
+
+
+def content_digest(members: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 over names, types, shapes and bytes of every member but the digest itself.
+
+    It says whether a file is still the one that was written, nothing about who wrote it.
+    """
+    digest = hashlib.sha256(f"{_KIND} {VERSION}".encode())
+    for name in sorted(set(members) - {"digest"}):
+        array = members[name]
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        flat = np.ascontiguousarray(array).reshape(-1)
+        step = max(1, _DIGEST_BYTES // max(1, flat.dtype.itemsize))
+        for start in range(0, len(flat), step):
+            digest.update(flat[start : start + step].tobytes())
+    return digest.hexdigest()
 
 
 def _towards_zero(values: np.ndarray) -> np.ndarray:
@@ -184,6 +204,8 @@ def _read(archive: Any, source: Path, head: Head | None) -> Audit:
         )
     proofs.reasons = {int(t): str(why) for t, why in header["reasons"].items()}
     asked = header["asked"]
+    content = {name: _mapped(archive, source, name) for name in archive.files}
+    altered = str(content["digest"]) != content_digest(content)
     return Audit(
         proofs, str(header["fingerprint"]), parse_domain(header["domain"]), features,
         str(header["dtype"]), bool(header["bias"]),
@@ -192,6 +214,7 @@ def _read(archive: Any, source: Path, head: Head | None) -> Audit:
         approximate=bool(header["approximate"]), algorithm=str(header["algorithm"]),
         device=str(header["device"]), seconds=dict(header["seconds"]),
         low_precision=header["low_precision"],
+        altered=altered,
     )  # fmt: skip
 
 

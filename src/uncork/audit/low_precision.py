@@ -17,7 +17,12 @@ from uncork.audit.verdict import Verdict
 from uncork.head import Head
 
 _LOW = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
-_ROWS = 4096
+_QUICK = 2e11  # multiplications: a second or two on two cores
+
+
+def is_quick(head: Head) -> bool:
+    """Whether one more product of all inputs with all rows is nothing to speak of."""
+    return head.classes**2 * head.features <= _QUICK
 
 
 def low_precision(head: Head, proofs: Proofs, backend: Backend) -> dict[str, Any] | None:

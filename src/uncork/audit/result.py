@@ -39,6 +39,7 @@ class Audit:
     seconds: dict[str, float] = field(default_factory=dict)
     low_precision: dict[str, Any] | None = None
     proven: bool = False  # whether every verdict passed the certifier in this run
+    altered: bool = False  # whether its file was changed after it was written
 
     @property
     def classes(self) -> int:

@@ -26,7 +26,7 @@ def first_inputs(space: Space, classes: np.ndarray, share: float = 1.0) -> Any:
     """The first guess for each class, inside the domain: (n, d) on the device."""
     inner = len(space.to_input)
     guess = space.points[space.backend.index(classes)][:, :inner] @ space.to_input_device
-    return space._with_fixed(space.enter(guess, share))
+    return space.with_fixed(space.enter(guess, share))
 
 
 def winners(space: Space, y: Any) -> np.ndarray:
@@ -158,4 +158,4 @@ def _reflect(space: Space, live: np.ndarray, winner: np.ndarray, inputs: Any) ->
     step = -2 * gap / xp.where(size > 0, size, xp.ones_like(size))
     y = xp.concat([y[:, :inner] + step * a[:, :inner], y[:, inner:]], axis=1)
     x = space.inputs(y)
-    return space._with_fixed(space.clip(x) if space.lifted else space.enter(x))
+    return space.with_fixed(space.clip(x) if space.lifted else space.enter(x))

@@ -149,7 +149,7 @@ class Space:
         if self.lifted:
             height = y[:, -1:]
             x = x * (self.bias_scale / xp.where(height > 0, height, xp.ones_like(height)))
-        return self._with_fixed(x)
+        return self.with_fixed(x)
 
     def directions(self, x: Any) -> Any:
         """The direction that stands for each input: (n, d) → (n, width)."""
@@ -159,7 +159,7 @@ class Space:
             return y
         return xp.concat([y, xp.full_like(y[:, :1], self.bias_scale)], axis=1)
 
-    def _with_fixed(self, x: Any) -> Any:
+    def with_fixed(self, x: Any) -> Any:
         fixed = ~np.isnan(self.fixed)
         if not fixed.any():
             return x

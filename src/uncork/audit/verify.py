@@ -28,10 +28,11 @@ class Verification:
 
     held: dict[str, int] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
+    altered: bool = False  # the file is not the one that was written, whatever it now proves
 
     @property
     def ok(self) -> bool:
-        return not self.failed
+        return not self.failed and not self.altered
 
 
 def verify(
@@ -58,6 +59,7 @@ def verify(
     audit.domain.check(head.features)
     backend = choose_backend(device, jobs)
     result = verify_proofs(Certifier(head, audit.domain, backend), audit.proofs, backend, tick)
+    result.altered = audit.altered
     audit.proven = result.ok
     return result
 

@@ -11,6 +11,7 @@ import typer
 
 from uncork.audit import Audit, Interrupted
 from uncork.audit import audit as decide
+from uncork.audit.low_precision import is_quick
 from uncork.audit.run import Options
 from uncork.cli import options
 from uncork.cli.classes import chosen_classes
@@ -60,12 +61,12 @@ def audit(
     device: options.OnDevice = options.Device.auto,
     jobs: options.Jobs = None,
     low_precision: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--low-precision",
-            help="Also count the witnesses that only tie or lose in the model's own type.",
+            help="Also count the witnesses that only tie or lose in the model's own type; "
+            "by default where that takes a moment.",
         ),
-    ] = False,
+    ] = None,
     report: Annotated[
         str | None, typer.Option(help="Write a page to read in a browser.", metavar="FILE.html")
     ] = None,
@@ -117,7 +118,7 @@ def audit(
             device=device.value,
             jobs=jobs,
             time_limit=time_limit,
-            low_precision=low_precision,
+            low_precision=is_quick(head) if low_precision is None else low_precision,
             progress=not quiet and sys.stderr.isatty(),
             resume=earlier,
         )

@@ -71,6 +71,7 @@ def verify(
             for t, why in sorted(found.failed.items())
         ],
         "undecided": audit.counts["undecided"],
+        "altered": found.altered,
         "reason": other,
         "seconds": round(time.perf_counter() - began, 6),
     }
@@ -127,5 +128,7 @@ def _print(result: dict[str, Any], head: Head) -> None:
             out.print(f"    class {item['class']} {shown(item['label'])}: {item['reason']}")
         if len(failed) > _MOST_FAILED:
             out.print(f"    and {len(failed) - _MOST_FAILED:,} more (--json lists them all)")
+    if result["altered"]:
+        out.print("  the file was changed after it was written: its digest does not match")
     verdict = "every proof holds" if result["ok"] else "NOT VERIFIED"
     out.print(f"{verdict} ({result['seconds']:.2f} s)")
