@@ -17,11 +17,11 @@ PLOT = Path(__file__).parent.parent / "docs" / "images" / "growth.png"
 
 
 def measure_growth() -> list[dict[str, Any]]:
-    """Audits of made heads (20 planted interior rows, no bias), a row each."""
+    """Audits of made heads (two planted interior rows, no bias), a row each."""
     rows = []
     shapes = [(c, AT_FEATURES) for c in CLASSES] + [(AT_CLASSES, d) for d in FEATURES]
     for classes, features in shapes:
-        made = planted_head(classes, features, interior=20, duplicates=0)
+        made = planted_head(classes, features, interior=2, duplicates=0)
         start = time.perf_counter()
         audit = uncork.audit(made.head, device="cpu")
         row = {
