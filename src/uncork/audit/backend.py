@@ -92,10 +92,9 @@ class Backend(Device):
                 raise
 
 
-class CudaBackend(Backend):
-    """torch tensors in float64 on one GPU; the head's weights are held there once."""
+class TorchBackend(Backend):
+    """torch tensors in float64 on one device; the head's weights are held there once."""
 
-    name = "cuda"
     inputs = 4096
     rows = 16384
     single = False
@@ -103,18 +102,19 @@ class CudaBackend(Backend):
     block_bytes = 2 << 30
     solve_bytes = 8 << 30
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cuda") -> None:
         import array_api_compat.torch as torch_namespace
         import torch
 
         super().__init__(jobs=1)
+        self.name = device
         self.xp = torch_namespace
         self.torch = torch
         self.dtype = torch.float64
         self._held: tuple[Head, Any] | None = None
 
     def put(self, array: np.ndarray) -> Any:
-        return self.torch.from_numpy(np.ascontiguousarray(array)).cuda()
+        return self.torch.from_numpy(np.array(array, order="C")).to(self.name)
 
     def get(self, array: Any) -> np.ndarray:
         return array.detach().cpu().numpy()
@@ -126,7 +126,7 @@ class CudaBackend(Backend):
         return self.put(np.asarray(array, dtype=np.int64))
 
     def hold(self, shape: tuple[int, ...]) -> Any:
-        return self.torch.empty(shape, dtype=self.dtype, device="cuda")
+        return self.torch.empty(shape, dtype=self.dtype, device=self.name)
 
     def largest(self, values: Any, count: int) -> Any:
         return self.torch.topk(values, min(count, values.shape[1]), dim=1, sorted=False).indices
@@ -155,7 +155,7 @@ class CudaBackend(Backend):
                 tensor = self.torch.from_numpy(stored)
             else:
                 tensor = self.torch.from_numpy(np.asarray(stored, dtype=np.float64))
-            self._held = (head, tensor.cuda())
+            self._held = (head, tensor.to(self.name))
         return self._held[1]
 
 
@@ -190,7 +190,7 @@ def choose_backend(device: str = "auto", jobs: int | None = None) -> Backend:
     except ImportError:
         available = False
     if available:
-        return CudaBackend()
+        return TorchBackend()
     if device == "cuda":
         raise UncorkError("--device cuda: torch with a CUDA device is not available here")
     return Backend(jobs)
