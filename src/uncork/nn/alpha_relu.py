@@ -108,7 +108,9 @@ def _base_blocks(
 ) -> Iterator[tuple[Tensor, ...]]:
     """Blocks of `out` holding w = [(α−1) z − τ]₊, each with the blocks of z and of `others`."""
     source = _as_rows(z)
-    rows = max(1, 2 * BLOCK_ELEMENTS // max(1, source.shape[1]))  # few passes: larger blocks
+    # Each thread takes its part of a block, and that part stays in its core's cache.
+    elements = torch.get_num_threads() * BLOCK_ELEMENTS
+    rows = max(1, elements // max(1, source.shape[1]))
     offset = torch.tensor(-tau, dtype=z.dtype)
     views = [tensor.reshape(source.shape) for tensor in (out, z, *others)]
     for block, piece, *rest in zip(*(view.split(rows) for view in views), strict=True):

@@ -1,17 +1,20 @@
 """τ for α-ReLU from the head's shape alone, for any α. NumPy and SciPy only.
 
 An untrained head with Xavier weights (variance 2/(d+V)) over layer-normalised features (Σx² = d)
-has logits ~ N(0, 2d/(d+V)), so u = (α−1) z has standard deviation σ = (α−1) √(2d/(d+V)). If a
-share p of the V classes is in the support, their u/σ are taken as a normal truncated between the
-quantiles of the smallest and of the largest of them, c = Φ⁻¹(1−p) and Φ⁻¹(1−1/V), and the
-probabilities of these pV classes must sum to one:
+has logits ~ N(0, 2d/(d+V)), so u = (α−1) z has standard deviation σ = (α−1) √(2d/(d+V)). Let a
+share p of the V classes be the support. Their smallest u lies at the threshold, τ = σ c with
+c = Φ⁻¹(1−p); their largest is about σ Φ⁻¹(1−1/V); and between the two they are distributed as a
+truncated normal. The probabilities of these k = pV classes must sum to one:
 
     p V · σ^q · E[(x − c)^q | c < x < Φ⁻¹(1−1/V)] = 1,    q = 1/(α−1),    τ = σ c.
 
-For α = 1.5 the expectation is in closed form; for other α it is integrated. τ̂ = σ Φ⁻¹(1−p*) is
-Eq. 3 of Tezekbayev et al. 2022. The equation for p* is reconstructed, not copied from App. B.2:
-this truncation, unlike the untruncated one and others tried, gives the published p* and τ̂ of three
-heads (tests/nn/test_tau.py). Simulated normal logits have a slightly higher threshold.
+For α = 1.5 this is the closed form of 1.5-entmax, τ = M − √(1/k − S) with M and S the mean and the
+variance of the k largest u (Peters et al. 2019, Prop. 3), with the truncated normal's moments put
+in: (M − τ)² + S = 1/k is E[(u − τ)²] = 1/k. There the expectation is in closed form; for other α
+it is integrated. τ̂ = σ Φ⁻¹(1−p*) is Eq. 3 of Tezekbayev et al. 2022. How App. B.2 writes the
+equation for p* was not at hand: this one gives the published p* and τ̂ of three heads, all six
+numbers to their last digit (tests/nn/test_tau.py). Simulated normal logits have a slightly higher
+threshold.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import math
 from uncork.nn._operator import as_operator
 from uncork.nn._rows import Alpha
 from uncork.nn._torch import torch
-from uncork.nn.deformed import exp_alpha
+from uncork.nn.deformed import LEAST_ALPHA_BY_POWER, exp_alpha, positive_power
 
 Tensor = torch.Tensor
 
@@ -136,10 +136,19 @@ def _sums(v: Tensor, s: Tensor, alpha: Alpha, scratch: Tensor | None) -> tuple[T
             w = torch.sub(v, s - 2, out=scratch).relu_()
             slope = w.sum(-1, keepdim=True) * 0.5
             return torch.linalg.vector_norm(w, dim=-1, keepdim=True).square() * 0.25, slope
+        if alpha >= LEAST_ALPHA_BY_POWER and alpha < 2:
+            w = _base(v, s, alpha, scratch)
+            power = positive_power(w, 1 / (alpha - 1) - 1)
+            return torch.linalg.vecdot(power, w).unsqueeze(-1), power.sum(-1, keepdim=True)
     p = exp_alpha(v - s, alpha)
     w = torch.addcmul(torch.ones_like(s), v - s, _less_one(alpha, s)).relu_()
     slope = torch.where(w > 0, p / w, torch.zeros_like(p))
     return p.sum(-1, keepdim=True), slope.sum(-1, keepdim=True)
+
+
+def _base(v: Tensor, s: Tensor, alpha: float, scratch: Tensor | None) -> Tensor:
+    """w = [1 + (α−1)(v − s)]₊."""
+    return torch.add(1 - (alpha - 1) * s, v, alpha=alpha - 1, out=scratch).relu_()
 
 
 def _less_one(alpha: Alpha, like: Tensor) -> Tensor:
