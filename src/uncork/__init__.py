@@ -2,7 +2,7 @@
 
 from uncork.audit import Audit, Interrupted, Mixture, Verdict, Verification, Witness, audit
 from uncork.audit.verify import verify
-from uncork.domain import Ball, Box, Domain, Unbounded
+from uncork.domain import Ball, Box, Domain, Image, LayerNorm, RMSNorm, Unbounded
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.load import load
@@ -15,8 +15,11 @@ __all__ = [
     "Box",
     "Domain",
     "Head",
+    "Image",
     "Interrupted",
+    "LayerNorm",
     "Mixture",
+    "RMSNorm",
     "Unbounded",
     "UncorkError",
     "Verdict",

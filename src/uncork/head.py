@@ -75,7 +75,9 @@ class Head:
                 )
             _check_values(self.bias, "bias")
         if not isinstance(self.domain, Domain):
-            raise UncorkError(f"domain must be Box, Ball or Unbounded, not {self.domain!r}")
+            raise UncorkError(
+                f"domain must be a Domain such as Box or LayerNorm, not {self.domain!r}"
+            )
         self.domain.check(self.features)
         if labels is None:
             self.labels = None

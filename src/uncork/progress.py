@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from types import TracebackType
 
+_silent = False
+
+
+def silence(quiet: bool) -> bool:
+    """Whether bars are shown at all from now on: what `--quiet` says, also to those far below."""
+    global _silent
+    _silent = quiet
+    return quiet
+
 
 class Progress:
     """Takes note of stages and steps; this one shows nothing."""
@@ -50,7 +59,7 @@ class ProgressBar(Progress):
             TextColumn("left"),
             TimeRemainingColumn(compact=True),
             console=console,
-            disable=not console.is_terminal,
+            disable=_silent or not console.is_terminal,
         )
         self._bars.start()
         self._task: TaskID | None = None

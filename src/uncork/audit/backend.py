@@ -19,6 +19,7 @@ import array_api_compat.numpy as numpy_namespace
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from uncork.audit.folded import Folded
 from uncork.audit.products import Device
 from uncork.errors import UncorkError
 from uncork.head import Head
@@ -137,12 +138,18 @@ class TorchBackend(Backend):
         result[failed > 0] = float("nan")
         return result
 
-    def blocks(self, head: Head) -> Iterator[tuple[int, Any]]:
+    def blocks(self, head: Head | Folded) -> Iterator[tuple[int, Any]]:
+        if isinstance(head, Folded):
+            for start, block in self.blocks(head.head):
+                yield start, head.fold(block, self)
+            return
         weight = self._weight(head)
         for start in range(0, head.classes, self.rows):
             yield start, weight[start : start + self.rows].to(self.torch.float64)
 
-    def take(self, head: Head, classes: np.ndarray) -> Any:
+    def take(self, head: Head | Folded, classes: np.ndarray) -> Any:
+        if isinstance(head, Folded):
+            return head.fold(self.take(head.head, classes), self)
         return self._weight(head)[self.index(classes)].to(self.torch.float64)
 
     def _weight(self, head: Head) -> Any:

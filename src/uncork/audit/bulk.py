@@ -6,15 +6,20 @@ the mean, the second moment S = (1/C) Σ v_i v_iᵀ is near the identity. For an
 ‖v_i‖ ≤ M for all i, then ‖p‖ ≤ (‖q‖ + ‖v̄‖)/(1 − η − ‖q‖‖v̄‖), so every μ_i ≥ 0 as soon as M‖p‖ ≤ 1:
 q is a mixture of the v_i. Only upper bounds on η, M and ‖v̄‖ are needed, and η need only be below
 one, so nothing has to be computed accurately; it only has to be bounded rigorously.
+
+Where inputs are x = F(u), w_i is the row as u sees it. Such rows may span less than their width
+(LayerNorm leaves d − 1 dimensions), so K has as many rows as they can span dimensions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from uncork.audit.latent import Latent
 from uncork.audit.products import Device
 from uncork.audit.rigour import TINY, UNIT, gamma, row_norms
 from uncork.head import Head
@@ -28,7 +33,7 @@ class Bulk:
 
     centre: np.ndarray  # (d,) c, the mean row as a float
     centre_error: np.ndarray  # (d,) how far the true mean may be from c
-    transform: np.ndarray | None  # (d, d) K, or None where the rows span no ball
+    transform: np.ndarray | None  # (rank, d) K, or None where the rows span no ball
     transform_norm: float  # ≥ ‖K‖_F
     defect: float  # η ≥ ‖S − I‖
     offset: float  # ≥ ‖v̄‖
@@ -37,30 +42,42 @@ class Bulk:
     bias_error: float
     bias_range: tuple[float, float]
 
-    @classmethod
-    def of(cls, head: Head, device: Device) -> Bulk:
-        with np.errstate(all="ignore"):  # what overflows ends as a bound of infinity or NaN
-            return cls._of(head, device)
+    @property
+    def is_full(self) -> bool:
+        """Whether the rows span their whole width, so that every small residual can be had."""
+        return self.transform is not None and len(self.transform) == len(self.centre)
 
     @classmethod
-    def _of(cls, head: Head, device: Device) -> Bulk:
-        count, width = head.classes, head.features
-        total, size = np.zeros(width), np.zeros(width)
-        for _, block in device.blocks(head):
+    def of(cls, head: Head, device: Device, latent: Latent | None = None) -> Bulk:
+        with np.errstate(all="ignore"):  # what overflows ends as a bound of infinity or NaN
+            return cls._of(_Rows(head, device, latent))
+
+    @classmethod
+    def _of(cls, rows: _Rows) -> Bulk:
+        device, count = rows.device, rows.count
+        total, size, wrong = np.zeros(rows.width), np.zeros(rows.width), np.zeros(rows.width)
+        biases, slacks = [], []
+        for block, error, bias, slack in rows.blocks():
             total += device.get(device.xp.sum(block, axis=0))
             size += device.get(device.xp.sum(device.xp.abs(block), axis=0))
+            if error is not None:
+                wrong += device.get(device.xp.sum(error, axis=0))
+            biases.append(bias)
+            slacks.append(slack)
+        bias, slack = np.concatenate(biases), np.concatenate(slacks)
         centre = total / count
         centre_error = gamma(count + 8) * size / count + np.abs(centre) * 4 * UNIT + TINY
-        bias = head.offsets
+        centre_error += wrong / count * (1 + gamma(count + 8))
         transform, bounds = None, (np.inf, np.inf, np.inf, np.inf)
-        found = _whiten(head, device, centre)
+        found = _whiten(rows, centre)
         if found is not None:
-            transform, bounds = found, _bounds(head, device, centre, found)
+            transform, bounds = found, _bounds(rows, centre, found)
+        bias_error = gamma(count + 8) * float(np.abs(bias).mean()) + TINY
+        bias_error += float(slack.mean()) * (1 + gamma(count + 8))
         return cls(
             centre, centre_error, transform, *bounds,
-            bias_mean=float(bias.mean()),
-            bias_error=gamma(count + 8) * float(np.abs(bias).mean()) + TINY,
-            bias_range=(float(bias.min()), float(bias.max())),
+            bias_mean=float(bias.mean()), bias_error=bias_error,
+            bias_range=(_below(bias, slack), -_below(-bias, slack)),
         )  # fmt: skip
 
     def nudge(self, residual: np.ndarray, error: np.ndarray) -> float | None:
@@ -69,6 +86,10 @@ class Bulk:
         `residual` (d,) is known up to `error` (d,). None: the argument does not reach that far.
         """
         if self.transform is None or not np.isfinite(residual).all():
+            return None
+        # K undoes nothing outside the rows' span. That it is one to one on that span follows from
+        # its being onto, and that from S not being singular about a mean that is nearly zero.
+        if not self.is_full and not (self.defect < 0.5 and self.offset < 0.5):
             return None
         with np.errstate(all="ignore"):
             return self._nudge(self.transform, residual, error)
@@ -95,37 +116,97 @@ class Bulk:
         return max(low, self.bias_mean - self.bias_error - spread * (1 + 16 * UNIT))
 
 
-def _whiten(head: Head, device: Device, centre: np.ndarray) -> np.ndarray | None:
+class _Rows:
+    """The rows and biases of a head as u sees them, each with an error bound (None: exact)."""
+
+    def __init__(self, head: Head, device: Device, latent: Latent | None) -> None:
+        self.head, self.device, self.latent = head, device, latent
+        if latent is not None and latent.is_identity:
+            self.latent = None
+        self.count = head.classes
+        self.width = head.features if self.latent is None else self.latent.width
+        self.rank = self.width if self.latent is None else self.latent.rank
+
+    def blocks(self) -> Iterator[tuple[Any, Any, np.ndarray, np.ndarray]]:
+        """Rows (n, d) and their error on the device, biases (n,) and theirs here."""
+        for start, block in self.device.blocks(self.head):
+            bias = self.head.offsets[start : start + block.shape[0]]
+            if self.latent is None:
+                yield block, None, bias, np.zeros(len(bias))
+                continue
+            rows, error, shift, slack = self.latent.back(block, 0.0 * block)
+            total = bias + self.device.get(shift)
+            off = self.device.get(slack) + 4 * UNIT * np.abs(total)
+            yield rows, error, total, off * (1 + 8 * UNIT)
+
+
+def _below(values: np.ndarray, slack: np.ndarray) -> float:
+    """A lower bound on the least of values known up to `slack`; the least itself where exact."""
+    if not slack.any():
+        return float(values.min())
+    return float(np.nextafter(values - slack, -np.inf).min())
+
+
+def _whiten(rows: _Rows, centre: np.ndarray) -> np.ndarray | None:
     """K with K Σ Kᵀ near the identity, however it was found; None where Σ is singular."""
-    total: Any = 0.0
+    device, total = rows.device, 0.0
     middle = device.put(centre)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        for _, block in device.blocks(head):
+        for block, _, _, _ in rows.blocks():
             away = block - middle
             total = total + away.T @ away
-        covariance = device.get(total) / head.classes
-    if not np.isfinite(covariance).all() or not np.diag(covariance).min() > 1 / _SAFE:
+        covariance = device.get(total) / rows.count
+    if not np.isfinite(covariance).all():
+        return None
+    if rows.rank == rows.width:
+        transform = _inverse_root(covariance)
+    else:
+        transform = _inverse_root_on_span(covariance, rows.rank)
+    if transform is None or not np.isfinite(transform).all():
+        return None
+    return transform if np.abs(transform).max() < _SAFE else None
+
+
+def _inverse_root(covariance: np.ndarray) -> np.ndarray | None:
+    if not np.diag(covariance).min() > 1 / _SAFE:
         return None
     try:
-        transform = np.linalg.inv(np.linalg.cholesky(covariance))
+        return np.linalg.inv(np.linalg.cholesky(covariance))
     except np.linalg.LinAlgError:
         return None
-    sane = np.isfinite(transform).all() and np.abs(transform).max() < _SAFE
-    return transform if sane else None
+
+
+def _inverse_root_on_span(covariance: np.ndarray, rank: int) -> np.ndarray | None:
+    """On the `rank` directions in which the rows vary most; (rank, d)."""
+    if rank < 1:
+        return None
+    scale = np.sqrt(np.diag(covariance))
+    scale[scale == 0] = 1.0
+    try:
+        values, vectors = np.linalg.eigh(covariance / scale / scale[:, None])
+    except np.linalg.LinAlgError:
+        return None
+    values, vectors = values[-rank:], vectors[:, -rank:]
+    if not values[0] > 1e-13 * values[-1] or not scale.min() > 1 / _SAFE:
+        return None
+    # The directions are those of the scaled rows: once more, for the rows as they are.
+    transform = (vectors / np.sqrt(values)).T / scale
+    again = _inverse_root(transform @ covariance @ transform.T)
+    return None if again is None else again @ transform
 
 
 def _bounds(
-    head: Head, device: Device, centre: np.ndarray, transform: np.ndarray
+    rows: _Rows, centre: np.ndarray, transform: np.ndarray
 ) -> tuple[float, float, float, float]:
     """Rigorous ‖K‖, η, ‖v̄‖ and M for this centre and transform."""
-    count, width = head.classes, head.features
+    device, count, width = rows.device, rows.count, rows.width
     norm = float(row_norms(transform.reshape(1, -1))[0])
     moment_sum: Any = 0.0
-    mean = np.zeros(width)
+    mean = np.zeros(len(transform))
     middle, turn = device.put(centre), device.put(np.ascontiguousarray(transform.T))
     reach = energy = length = leak = drift = 0.0
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        for _, block in device.blocks(head):
+        for block, error, _, _ in rows.blocks():
             away = block - middle
             product = away @ turn
             moment_sum = moment_sum + product.T @ product
@@ -133,6 +214,8 @@ def _bounds(
             sizes = device.get(row_norms(product, device.xp))
             # ‖computed v_i − true v_i‖: one rounding for w − c, d products and additions.
             errors = gamma(width + 8) * norm * device.get(row_norms(away, device.xp))
+            if error is not None:
+                errors = (errors + norm * device.get(row_norms(error, device.xp))) * (1 + 8 * UNIT)
             reach = max(reach, float((sizes + errors).max()))
             energy += float((sizes**2).sum())
             length += float(sizes.sum())
@@ -140,7 +223,7 @@ def _bounds(
             drift += float(errors.sum())
         slack = gamma(count + 8)
         up = 1 + gamma(count + width**2 + 64)  # norms of d × d matrices are sums of d² squares
-        moment = device.get(moment_sum) / count - np.eye(width)
+        moment = device.get(moment_sum) / count - np.eye(len(transform))
         defect = (
             np.linalg.norm(moment) + (2 * slack * energy + leak) / count
         ) * up + width * UNIT * 4

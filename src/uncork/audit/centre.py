@@ -11,7 +11,8 @@ finds whichever is true. If the minimum exists, its gradient Σ a_k/(1 − a_k·
 if not, y runs off along a separating direction. Neither has to be awaited: with s = 1 − A y and the
 Newton step dy, λ_k = (1 + a_k·dy/s_k)/s_k balances exactly, and is a mixture as soon as it is
 non-negative; and any y with A y < 0 can be priced against all classes with one product. Where t
-then wins, y is a witness; where not, the worst offenders replace the rows of smallest λ.
+then wins, y is a witness; where not, the worst offenders replace the rows of smallest λ. A ball
+whose size matters adds a term of its own (`cone`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from uncork.audit.space import Space
 from uncork.audit.verdict import Mixture
 
 _STEPS = 80  # Newton steps before a class is given up
+_RIDGE = 1e-9
 
 
 @dataclass
@@ -87,6 +89,7 @@ class _Batch:
         self.classes = classes
         self.size = working_set_size(space, factor)
         self.side_rows = self.backend.put(space.sides())
+        self.cone = space.ball_cone()
         self.won: list[int] = []
         self.inputs: list[np.ndarray] = []
         self.lost: list[tuple[int, Mixture]] = []
@@ -136,22 +139,33 @@ class _Batch:
         scaled = self.rows * q[:, :, None]
         hessian = _transpose(scaled) @ scaled
         gradient = xp.sum(scaled, axis=1)
+        cone = None if self.cone is None else self.cone.at(self.y)
+        if self.space.unseen:  # nothing bends along these until a side of the box does
+            at = np.arange(self.space.unseen) + len(self.space.to_input) - self.space.unseen
+            hessian[:, at, at] += _RIDGE
+        if cone is not None:
+            hessian, gradient = hessian + cone.hessian, gradient + cone.gradient
         move = -self.backend.solve(hessian, gradient)
         bad = ~xp.all(xp.isfinite(move), axis=1)
         move = xp.where(bad[:, None], -gradient, move)
         change = _times(self.rows, move)
         relative = change * q
+        duals = q * (1 + relative)
+        if cone is not None:
+            relative = xp.concat([relative, cone.relative(move)], axis=1)
         balanced = xp.min(relative, axis=1) > -1
-        length = _line_search(xp, relative)
+        length = _line_search(xp, relative, 1.0 if self.cone is None else self.cone.weight)
         self.y = self.y + length[:, None] * move
         along = xp.max(change, axis=1) < 0
         ahead = xp.max(_times(self.rows, self.y), axis=1) < 0
-        duals = q * (1 + relative)
+        if self.cone is not None:
+            along, ahead = along & self.cone.contains(move), ahead & self.cone.contains(self.y)
         lost = self.backend.get(balanced)
         ahead, along = self.backend.get(ahead) & ~lost, self.backend.get(along) & ~lost
         done = np.zeros(len(self.classes), dtype=bool)
         if lost.any():
-            done |= self._settle_lost(np.flatnonzero(lost), duals)
+            outward = None if cone is None else cone.outward(move)
+            done |= self._settle_lost(np.flatnonzero(lost), duals, outward)
         separated = np.flatnonzero(ahead | along)
         if len(separated):
             only_along = self.backend.index((along & ~ahead)[separated].astype(np.int64)) > 0
@@ -160,17 +174,44 @@ class _Batch:
             self._price(separated, y, duals, done)
         self._keep(np.flatnonzero(~done))
 
-    def _settle_lost(self, which: np.ndarray, duals: Any) -> np.ndarray:
+    def _settle_lost(self, which: np.ndarray, duals: Any, outward: np.ndarray | None) -> np.ndarray:
         at = self.backend.index(which)
-        found = mixtures_from_duals(
-            self.backend, self.ids[which], duals[at], self.rows[at], self.lengths[at]
-        )
+        ids, duals, rows, lengths = self.ids[which], duals[at], self.rows[at], self.lengths[at]
+        if outward is not None:
+            ids, duals, rows, lengths = self._with_tangents(
+                ids, duals, rows, lengths, outward[which]
+            )
+        found = mixtures_from_duals(self.backend, ids, duals, rows, lengths)
         done = np.zeros(len(self.classes), dtype=bool)
         for k, mixture in zip(which.tolist(), found, strict=True):
             if mixture is not None:
                 self.lost.append((int(self.classes[k]), mixture))
                 done[k] = True
         return done
+
+    def _with_tangents(
+        self, ids: np.ndarray, duals: Any, rows: Any, lengths: Any, outward: np.ndarray
+    ) -> tuple[np.ndarray, Any, Any, Any]:
+        """The cone's multiplier as one more row: the ball's tangent plane that it stands for, with
+        the weight that best balances the rest."""
+        xp, put = self.xp, self.backend.put
+        tangents = put(self.space.tangents(outward))
+        missing = -xp.sum(rows * duals[:, :, None], axis=1)[:, :-1]
+        inner = tangents[:, :-1]
+        size = xp.sum(inner * inner, axis=1)
+        weight = xp.sum(missing * inner, axis=1) / xp.where(size > 0, size, xp.ones_like(size))
+        weight = xp.maximum(weight, xp.zeros_like(weight))[:, None]
+        # What the tangent leaves over lies along the height, whose weight takes it in.
+        height = xp.sum(rows * duals[:, :, None], axis=1)[:, -1:] + weight * tangents[:, -1:]
+        height = xp.maximum(duals[:, -1:] + height, xp.zeros_like(height))
+        end = ids.shape[1]
+        sides = np.full((len(ids), 1), -1, dtype=ids.dtype)
+        return (
+            np.concatenate([ids, sides], axis=1),
+            xp.concat([duals[:, :end], weight, duals[:, end:-1], height], axis=1),
+            xp.concat([rows[:, :end], tangents[:, None, :], rows[:, end:]], axis=1),
+            xp.concat([lengths[:, :end], xp.ones_like(weight), lengths[:, end:]], axis=1),
+        )
 
     def _price(self, which: np.ndarray, y: Any, duals: Any, done: np.ndarray) -> None:
         """Hold directions that beat their working set against every class and the domain."""
@@ -186,16 +227,22 @@ class _Batch:
         worst = backend.largest(lead, max(16, self.size // 8))
         amounts = backend.get(lead[here[:, None], worst])
         del lead
-        x = space.inputs(search)
-        x = backend.get(x if space.lifted else space.enter(x)).astype(np.float64)
+        if self.cone is not None:  # inside a ball by a hair: not to be rounded away
+            x = space.sharp_inputs(backend.get(y))
+        else:
+            x = space.inputs(search)
+            x = backend.get(x if space.lifted else space.enter(x)).astype(np.float64)
         inside = space.domain.contains(x)
+        if not space.lifted and len(self.side_rows):
+            # A cone's sides are crossed by the direction: entering has moved the input back.
+            inside &= backend.get(xp.max(y @ self.side_rows.T, axis=1)) <= 0
         won = (amounts.max(axis=1) < 0) & inside
         self.won.extend(self.classes[which[won]].tolist())
         self.inputs.extend(x[won])
         done[which[won]] = True
         self._replace(which[~won], backend.get(worst)[~won], amounts[~won], duals)
         for j in np.flatnonzero(~won & ~inside).tolist():
-            self._add_sides(int(which[j]), x[j], y[j], duals)
+            self._add_sides(int(which[j]), y[j], duals)
         self._step_back(which[~won])
 
     def _replace(
@@ -218,19 +265,15 @@ class _Batch:
         at = self.backend.index(who), self.backend.index(slot)
         self.rows[at], self.lengths[at] = rows, lengths
 
-    def _add_sides(self, k: int, x: np.ndarray, y: Any, duals: Any) -> None:
+    def _add_sides(self, k: int, y: Any, duals: Any) -> None:
         """Let the sides of the domain that an input crosses take the place of weak rows."""
         backend = self.backend
-        cut = self.space.ball_side(x)
-        if cut is not None:
-            sides = cut[None, :]
-        elif len(self.side_rows):
-            amounts = backend.get(self.side_rows @ y)
-            violated = np.flatnonzero(amounts > 0)
-            worst = violated[np.argsort(-amounts[violated])][: max(16, self.size // 8)]
-            sides = backend.get(self.side_rows)[worst]
-        else:
+        if not len(self.side_rows):
             return
+        amounts = backend.get(self.side_rows @ y)
+        violated = np.flatnonzero(amounts > 0)
+        worst = violated[np.argsort(-amounts[violated])][: max(16, self.size // 8)]
+        sides = backend.get(self.side_rows)[worst]
         # The rows just replaced are the weakest: these come after them.
         weights = backend.get(duals[k])[: self.size]
         slots = np.argsort(weights)[-min(self.size, self.size // 4 + len(sides)) :][: len(sides)]
@@ -256,14 +299,19 @@ class _Batch:
         self.rows, self.lengths, self.y = self.rows[at], self.lengths[at], self.y[at]
 
 
-def _line_search(xp: Any, relative: Any) -> Any:
-    """Step lengths near the minimum of −Σ log(1 − α·relative_k) along each step: (B,)."""
+def _line_search(xp: Any, relative: Any, last: float = 1.0) -> Any:
+    """Step lengths near the minimum of −Σ log(1 − α·relative_k) along each step: (B,).
+
+    The last two terms count `last` times: they are those of the cone, where there is one.
+    """
+    weight = xp.ones_like(relative[0])
+    weight[-2:] = last
     largest = xp.max(relative, axis=1)
     limit = 0.98 / xp.where(largest > 1e-9, largest, xp.full_like(largest, 1e-9))
     length = xp.minimum(xp.ones_like(limit), limit)
     for _ in range(6):
         ratio = relative / (1 - length[:, None] * relative)
-        slope, curve = xp.sum(ratio, axis=1), xp.sum(ratio * ratio, axis=1)
+        slope, curve = ratio @ weight, (ratio * ratio) @ weight
         wanted = length - slope / xp.where(curve > 0, curve, xp.ones_like(curve))
         wanted = xp.maximum(wanted, 1e-3 * length)
         length = xp.minimum(xp.minimum(wanted, 8 * length), limit)

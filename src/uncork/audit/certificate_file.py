@@ -18,11 +18,14 @@ from uncork.audit.formula import Formula
 from uncork.audit.proofs import Proofs
 from uncork.audit.result import Audit
 from uncork.audit.verdict import Mixture, Verdict, Witness
-from uncork.domain import parse_domain
+from uncork.domain import Domain, parse_domain
+from uncork.domain.members import domain_from, members_of
+from uncork.domain_file import narrowest
 from uncork.errors import UncorkError
 from uncork.head import Head
 
-VERSION = 1
+VERSION = 2
+_PLAIN = 1  # the version written where the domain is plain: what version 2 adds is not needed
 _KIND = "uncork certificates"
 _DIGEST_BYTES = 16 << 20
 
@@ -49,8 +52,11 @@ def write_certificates(audit: Audit, path: str | os.PathLike[str]) -> None:
 
 def _members(audit: Audit) -> dict[str, np.ndarray]:
     proofs = audit.proofs
+    view = audit.domain.affine(audit.features)
+    description, arrays = members_of(audit.domain) if view.steps else (None, {})
     header = {
-        "kind": _KIND, "version": VERSION, "fingerprint": audit.fingerprint,
+        "kind": _KIND, "version": VERSION if view.steps else _PLAIN,
+        "fingerprint": audit.fingerprint,
         "domain": audit.domain.spec(), "classes": audit.classes, "features": audit.features,
         "dtype": audit.dtype, "bias": audit.has_bias, "source": audit.source,
         "algorithm": audit.algorithm, "approximate": audit.approximate,
@@ -67,12 +73,15 @@ def _members(audit: Audit) -> dict[str, np.ndarray]:
             for t, m in proofs.mixtures.items() if m.integers is not None
         },
     }  # fmt: skip
+    if description is not None:
+        header["domain_parts"] = description
     members = {
         "header": np.array(json.dumps(header, ensure_ascii=True)),
         "verdict": proofs.verdicts.astype(np.uint8),
         "margin": _towards_zero(proofs.margins),
         "group_class": np.array([i for g in proofs.groups for i in g.tolist()], dtype=np.int32),
         "group_size": np.array([len(g) for g in proofs.groups], dtype=np.int32),
+        **{f"domain_{name}": narrowest(array) for name, array in arrays.items()},
     }
     if proofs.formula is not None and (proofs.scales > 0).any():
         members["formula_transform"] = proofs.formula.transform
@@ -83,7 +92,7 @@ def _members(audit: Audit) -> dict[str, np.ndarray]:
         stored = sorted(t for t, x in proofs.inputs.items() if x.dtype == dtype)
         rows = [proofs.inputs[t] for t in stored]
         members[f"witness{bits}_class"] = np.array(stored, dtype=np.int32)
-        members[f"witness{bits}_input"] = np.array(rows, dtype=dtype).reshape(-1, audit.features)
+        members[f"witness{bits}_input"] = np.array(rows, dtype=dtype).reshape(-1, view.latent)
         held = sorted(
             t for t, m in proofs.mixtures.items() if m.integers is None and m.weights.dtype == dtype
         )
@@ -109,7 +118,7 @@ def content_digest(members: Mapping[str, np.ndarray]) -> str:
 
     It says whether a file is still the one that was written, nothing about who wrote it.
     """
-    digest = hashlib.sha256(f"{_KIND} {VERSION}".encode())
+    digest = hashlib.sha256(f"{_KIND} {_PLAIN}".encode())
     for name in sorted(set(members) - {"digest"}):
         array = members[name]
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
@@ -156,11 +165,14 @@ def _read(archive: Any, source: Path, head: Head | None) -> Audit:
     header = json.loads(str(archive["header"]))
     if not isinstance(header, dict) or header.get("kind") != _KIND:
         raise UncorkError("not a certificate file")
-    if header["version"] != VERSION:
+    if header["version"] not in (_PLAIN, VERSION):
         raise UncorkError(
-            f"certificates of version {header['version']}; this uncork reads version {VERSION}"
+            f"certificates of version {header['version']}; this uncork reads versions up to "
+            f"{VERSION}"
         )
     classes, features = int(header["classes"]), int(header["features"])
+    domain = _domain(archive, header, features)
+    latent = domain.affine(features).latent
     proofs = Proofs.empty(classes)
     proofs.verdicts = _shaped(archive, "verdict", (classes,), np.uint8)
     if proofs.verdicts.max(initial=0) > max(Verdict):
@@ -174,11 +186,11 @@ def _read(archive: Any, source: Path, head: Head | None) -> Audit:
     if "formula_scale" in archive:
         proofs.scales = _shaped(archive, "formula_scale", (classes,), np.float32)
         proofs.formula = Formula(
-            _shaped(archive, "formula_transform", (features, features), np.float32),
+            _shaped(archive, "formula_transform", (features, latent), np.float32),
             _shaped(archive, "formula_centre", (features,), np.float64),
         )
     for bits in (32, 64):
-        _read_inputs(archive, source, proofs, bits, classes, features)
+        _read_inputs(archive, source, proofs, bits, classes, latent)
         _read_mixtures(archive, proofs, bits, classes)
     _read_tilts(archive, proofs, features)
     named = [*header["exact_witnesses"], *header["exact_mixtures"], *header["reasons"]]
@@ -187,7 +199,7 @@ def _read(archive: Any, source: Path, head: Head | None) -> Audit:
         raise UncorkError("the header names a class that does not exist")
     for t, (numerators, denominator) in header["exact_witnesses"].items():
         whole, scale = tuple(int(n, 16) for n in numerators), int(denominator, 16)
-        if len(whole) != features or scale <= 0:
+        if len(whole) != latent or scale <= 0:
             raise UncorkError("an exact witness is damaged")
         image = np.array([_as_float(n, scale) for n in whole])
         proofs.exact[int(t)] = Witness(image, whole, scale)
@@ -207,7 +219,7 @@ def _read(archive: Any, source: Path, head: Head | None) -> Audit:
     content = {name: _mapped(archive, source, name) for name in archive.files}
     altered = str(content["digest"]) != content_digest(content)
     return Audit(
-        proofs, str(header["fingerprint"]), parse_domain(header["domain"]), features,
+        proofs, str(header["fingerprint"]), domain, features,
         str(header["dtype"]), bool(header["bias"]),
         labels=None if head is None else head.labels, source=str(header["source"]), head=head,
         asked=None if asked is None else np.array(asked, dtype=np.int64),
@@ -216,6 +228,24 @@ def _read(archive: Any, source: Path, head: Head | None) -> Audit:
         low_precision=header["low_precision"],
         altered=altered,
     )  # fmt: skip
+
+
+def _domain(archive: Any, header: dict[str, Any], features: int) -> Domain:
+    """The domain: plain ones by their text, images by their arrays, which must be those that the
+    text names."""
+    if header["version"] == _PLAIN:
+        text = str(header["domain"])
+        if text.lstrip().startswith("@"):
+            raise UncorkError("the domain of certificates cannot be another file")
+        domain = parse_domain(text)
+    else:
+        names = [name for name in archive.files if name.startswith("domain_")]
+        arrays = {name.removeprefix("domain_"): archive[name] for name in names}
+        domain = domain_from(header["domain_parts"], arrays)
+        if domain.spec() != header["domain"]:
+            raise UncorkError("the domain is not the one that the header names")
+    domain.check(features)
+    return domain
 
 
 def _mapped(archive: Any, source: Path, name: str) -> np.ndarray:

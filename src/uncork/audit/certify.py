@@ -11,6 +11,9 @@ Two claims are checked:
 * a witness: x ∈ D with z_t > z_i for every other class i;
 * a mixture: λ ≥ 0, not all zero, with Σ λ_i (z_t − z_i) ≤ 0 at every x ∈ D. Then some z_i ≥ z_t at
   every x, so t is never strictly first.
+
+Where D is an image x = F(u) of a plain set (what leaves a LayerNorm, say), a witness is given as u,
+and Σ λ_i (z_t − z_i) is bounded as a function of u: see `latent`.
 """
 
 from __future__ import annotations
@@ -25,11 +28,18 @@ from typing import Any
 import numpy as np
 
 from uncork.audit.bulk import Bulk
+from uncork.audit.latent import Latent
 from uncork.audit.products import MOST_FEATURES32, Device, Products, Tilted
-from uncork.audit.rigour import SMALLEST, TINY, UNIT, gamma, integers, lower_float
-from uncork.audit.support import contains_exactly, finite_part, upper_bound, upper_bound_exactly
+from uncork.audit.rigour import SMALLEST, TINY, UNIT, gamma, integers, lower_float, row_norms
+from uncork.audit.support import (
+    contains_exactly,
+    finite_part,
+    part_below_zero,
+    upper_bound,
+    upper_bound_exactly,
+)
 from uncork.audit.verdict import Mixture, Witness
-from uncork.domain import Ball, Box, Domain
+from uncork.domain import Ball, Box, Domain, Unbounded
 from uncork.head import Head
 
 EXACT_PAIRS = 20_000  # pairs (input, class) settled in integers before a block is refused
@@ -43,13 +53,20 @@ class Certifier:
         self.head = head
         self.domain = head.domain if domain is None else domain
         self.device = device or Device()
+        self.latent = Latent(self.domain, head.features, self.device)
+        self.base = self.latent.base  # the plain set of u; of x itself where x is u
         self.offsets = head.offsets
         self.products = Products(head, self.device)
 
     @cached_property
     def bulk(self) -> Bulk:
         """The ball around the mean row that lies inside the hull of all rows."""
-        return Bulk.of(self.head, self.device)
+        return Bulk.of(self.head, self.device, self.latent)
+
+    @cached_property
+    def bulk_of_rows(self) -> Bulk:
+        """The same of the rows as they are, whatever inputs see of them."""
+        return self.bulk if self.latent.is_identity else Bulk.of(self.head, self.device)
 
     def equal(self, i: int, t: int) -> bool:
         """Whether two classes are the same function: equal rows and equal bias."""
@@ -61,13 +78,13 @@ class Certifier:
     # Witnesses
 
     def witnesses(
-        self, classes: np.ndarray, x: Any, groups: dict[int, np.ndarray] | None = None
+        self, classes: np.ndarray, u: Any, groups: dict[int, np.ndarray] | None = None
     ) -> np.ndarray:
         """Proven lower bounds on z_t − max z_i, one for each (class, input): (n,).
 
         A positive entry is a proof; anything else (≤ 0 or NaN) is a refusal. `groups` names, for a
         class t, the classes whose row and bias equal t's: they are left out of the maximum, after
-        checking that they really are equal. `x` (n, d) is NumPy's or the device's.
+        checking that they really are equal. `u` (n, latent) is NumPy's or the device's.
         """
         classes = np.asarray(classes, dtype=np.int64)
         margins = np.empty(len(classes))
@@ -75,52 +92,68 @@ class Certifier:
         with np.errstate(all="ignore"):  # what overflows is refused
             for start in range(0, len(classes), step):
                 part = slice(start, start + step)
-                inputs = x[part]
+                inputs = u[part]
                 if isinstance(inputs, np.ndarray):
                     inputs = self.device.put(inputs.astype(np.float64))
                 margins[part] = self._witness_block(classes[part], inputs, groups or {})
         return margins
 
     def _witness_block(
-        self, classes: np.ndarray, x: Any, groups: dict[int, np.ndarray]
+        self, classes: np.ndarray, u: Any, groups: dict[int, np.ndarray]
     ) -> np.ndarray:
         own_groups = {t: self._own_group(t, groups) for t in classes.tolist() if t in groups}
-        inside = self._inside(x)
+        inside = self._inside(u)
         margin = np.full(len(classes), np.nan)
         lowest = np.full(len(classes), np.nan)
         narrow = self.device.single and self.head.features <= MOST_FEATURES32
         for single in (True, False) if narrow else (False,):
             left = np.flatnonzero(inside & ~(margin > 0))
             if len(left):
+                x, drift = self._inputs(u[self.device.put(left)], single)
                 own, rivals = self.products.own_and_rivals(
-                    classes[left], x[self.device.put(left)], own_groups, single
+                    classes[left], x, drift, own_groups, single
                 )
                 margin[left] = (own - rivals) * (1 - 2.0**-50)
                 lowest[left] = own
         pairs = EXACT_PAIRS
         for k in np.flatnonzero(inside & ~(margin > 0)).tolist():
             t = int(classes[k])
-            point = self.device.get(x[k])
-            close, others = self.products.close_rows(point, lowest[k])
+            x, drift = self._inputs(u[k : k + 1], False)
+            point = self.device.get(x[0])
+            close, others = self.products.close_rows(point, float(drift[0]), lowest[k])
             close = np.setdiff1d(close, own_groups.get(t, [t]))
             pairs -= len(close)
             if pairs < 0:
                 break
-            settled = self._exact_margin(t, [Fraction(v) for v in point.tolist()], close)
+            exact = [Fraction(v) for v in self.device.get(u[k]).tolist()]
+            settled = self._exact_margin(t, self.latent.forward_exactly(exact), close)
             # Rows that were not close are below by the bounds; at least by the smallest float.
             clear = max((lowest[k] - others) * (1 - 2.0**-50), SMALLEST)
             margin[k] = min(settled, clear)
         return margin
 
-    def _inside(self, x: Any) -> np.ndarray:
-        """Whether each input lies in the domain: (n,)."""
-        if isinstance(x, np.ndarray) or isinstance(self.domain, Ball):
-            return self.domain.contains(self.device.get(x))
+    def _inputs(self, u: Any, single: bool) -> tuple[Any, np.ndarray]:
+        """x = F(u) on the device, in float32 values if `single`, and how far each may be from the
+        true one: (n, d), (n,)."""
+        if self.latent.is_identity:
+            return u, np.zeros(len(u))
+        xp = self.device.xp
+        x, error = self.latent.forward(u)
+        if single:
+            narrow = xp.astype(xp.astype(x, xp.float32), xp.float64)
+            error = (error + xp.abs(x - narrow)) * (1 + 4 * UNIT)
+            x = narrow
+        return x, self.device.get(row_norms(error, xp))
+
+    def _inside(self, u: Any) -> np.ndarray:
+        """Whether each u lies in the set it may be chosen from: (n,)."""
+        if isinstance(u, np.ndarray) or isinstance(self.base, Ball):
+            return self.base.contains(self.device.get(u))
         xp, put = self.device.xp, self.device.put
-        inside = xp.all(xp.isfinite(x), axis=1)
-        if isinstance(self.domain, Box):
-            lower, upper = (put(b.copy()) for b in self.domain.bounds(self.head.features))
-            inside = inside & xp.all((x >= lower) & (x <= upper), axis=1)
+        inside = xp.all(xp.isfinite(u), axis=1)
+        if isinstance(self.base, Box):
+            lower, upper = (put(b.copy()) for b in self.base.bounds(self.latent.width))
+            inside = inside & xp.all((u >= lower) & (u <= upper), axis=1)
         return self.device.get(inside)
 
     def _own_group(self, t: int, groups: dict[int, np.ndarray]) -> list[int]:
@@ -132,11 +165,15 @@ class Certifier:
         self, t: int, witness: Witness, groups: dict[int, np.ndarray] | None = None
     ) -> float:
         """As `witnesses`, for one input given as fractions; every row in exact arithmetic."""
-        x = witness.fractions()
-        if len(x) != self.head.features or not contains_exactly(self.domain, x):
+        u = witness.fractions()
+        if len(u) != self.latent.width or not contains_exactly(self.base, u):
             return float("nan")
         others = np.setdiff1d(np.arange(self.head.classes), self._own_group(t, groups or {}))
-        return self._exact_margin(t, x, others)
+        return self._exact_margin(t, self.latent.forward_exactly(u), others)
+
+    def exact_lead(self, t: int, u: Sequence[Fraction], i: int) -> float:
+        """z_t − z_i at one input given as fractions: exact but for rounding it down at the end."""
+        return self._exact_margin(t, self.latent.forward_exactly(u), np.array([i]))
 
     def _exact_margin(self, t: int, x: Sequence[Fraction], rows: np.ndarray) -> float:
         """min over the rows of z_t − z_i, exact but for rounding it down at the end."""
@@ -185,6 +222,14 @@ class Certifier:
                 if mixture.tilt is None or k in sums:
                     leads[k] = self._mixture(int(t), mixture, sums.get(k))
         return leads
+
+    def lead(self, t: int, sums: Tilted, row: int, bulk: float) -> float:
+        """As `mixture`, for weights on all classes whose bounded sums are given."""
+        return self._lead(t, self._tilted(t, sums, row), bulk)
+
+    def seen(self, u: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+        """x for each u on the device, how far off it may be, and whether u is in its set."""
+        return *self._inputs(u, False), self._inside(u)
 
     def _is_tilted(self, mixture: Mixture) -> bool:
         return mixture.tilt is not None and mixture.tilt.shape == (self.head.features,)
@@ -240,40 +285,68 @@ class Certifier:
 
     def _lead(self, t: int, balance: _Balance, bulk: float) -> float:
         """The best lead that can be proven, with or without the bulk's help."""
+        seen = balance.seen_through(self.latent)
         if bulk == 0:
-            uppers = [self._upper(balance)]
+            uppers = [self._upper(seen)]
         else:
-            uppers = list(self._with_bulk(t, balance, bulk))
+            uppers = list(self._with_bulk(self.base, self.bulk, self._own_row(t), seen, bulk))
+            if self.latent.shifts:
+                # Where x = 0 lies in D and ties all classes, only a residual of zero will do, for
+                # x as for u; and zero for x says more: it leaves the bias alone.
+                own = self.head.rows(t, t + 1)[0]
+                row = own, np.zeros_like(own), float(self.offsets[t]), 0.0
+                uppers += self._with_bulk(Unbounded(), self.bulk_of_rows, row, balance, bulk)
         total = balance.total + bulk
         return max((_share(upper, total) for upper in uppers), default=float("nan"))
 
     def _upper(self, balance: _Balance) -> float:
         return upper_bound(
-            self.domain, balance.residual, balance.error, balance.constant, balance.slack
+            self.base, balance.residual, balance.error, balance.constant, balance.slack
         )
 
-    def _with_bulk(self, t: int, balance: _Balance, bulk: float) -> Iterator[float]:
-        """Upper bounds on Σ λ_i (z_t − z_i) with the bulk's weight added, one for each argument."""
-        mean, own, own_bias = self.bulk, self.head.rows(t, t + 1)[0], float(self.offsets[t])
+    @staticmethod
+    def _with_bulk(
+        base: Domain,
+        mean: Bulk,
+        row: tuple[np.ndarray, np.ndarray, float, float],
+        balance: _Balance,
+        bulk: float,
+    ) -> Iterator[float]:
+        """Upper bounds on Σ λ_i (z_t − z_i) with the bulk's weight added, one for each argument;
+        `row` is t's row and bias, each with an error bound."""
+        own, own_error, own_bias, own_slack = row
 
         def upper(residual: np.ndarray, error: np.ndarray, nudge: float) -> float:
             behind = own_bias - mean.bias_low(nudge)
             slack = 8 * (UNIT * bulk * abs(behind) + TINY * (1 + bulk)) if behind else 0.0
+            slack += bulk * own_slack * (1 + 8 * UNIT)
             constant = balance.constant + bulk * behind
-            return upper_bound(self.domain, residual, error, constant, balance.slack + slack)
+            return upper_bound(base, residual, error, constant, balance.slack + slack)
 
         shift = bulk * (own - mean.centre)
         total = balance.residual + shift
         error = balance.error + 4 * UNIT * (np.abs(shift) + np.abs(balance.residual))
-        error += TINY * (1 + bulk)
+        error += bulk * own_error * (1 + 8 * UNIT) + TINY * (1 + bulk)
         # 1. The bulk as the mean row itself, known up to its own rounding.
         yield upper(total, error + bulk * mean.centre_error + TINY, 0.0)
         # 2. The bulk as a point near the mean that leaves a residual of our choosing: one that no
-        #    infinite side of the domain sees, or none at all.
-        for wanted in (finite_part(self.domain, total), np.zeros_like(total)):
+        #    infinite side of the domain sees, one that is nowhere positive, or none at all.
+        wishes = [np.zeros_like(total)]
+        if mean.is_full:  # else not every residual can be had
+            wishes += [finite_part(base, total), part_below_zero(base, total)]
+        for wanted in wishes:
             nudge = mean.nudge((total - wanted) / bulk, error / bulk + TINY)
             if nudge is not None:
                 yield upper(wanted, np.zeros_like(wanted), nudge)
+
+    def _own_row(self, t: int) -> tuple[np.ndarray, np.ndarray, float, float]:
+        """Row and bias of class t as functions of u, each with an error bound."""
+        row, bias = self.head.rows(t, t + 1), float(self.offsets[t])
+        if self.latent.is_identity:
+            return row[0], np.zeros(self.latent.width), bias, 0.0
+        g, error, shift, slack = self.latent.host.back(row, np.zeros_like(row))
+        total = bias + float(shift[0])
+        return g[0], error[0], total, (float(slack[0]) + 4 * UNIT * abs(total)) * (1 + 8 * UNIT)
 
     def _exact_mixture(self, t: int, classes: np.ndarray, weights: list[Fraction]) -> float:
         own, own_scale = self._whole_row(t)
@@ -289,7 +362,8 @@ class Certifier:
         total = sum(weights, Fraction(0))
         if total <= 0:
             return float("nan")
-        upper = upper_bound_exactly(self.domain, residual[:-1], residual[-1])
+        seen, constant = self.latent.back_exactly(residual[:-1])
+        upper = upper_bound_exactly(self.base, seen, residual[-1] + constant)
         return float("nan") if upper is None else lower_float(-upper / total)
 
 
@@ -315,6 +389,15 @@ class _Balance:
             slack * (1 + 4 * UNIT),
             self.total + other.total,
         )
+
+    def seen_through(self, latent: Latent) -> _Balance:
+        """The same as a function of u: r·F(u) + s = g·u + s'."""
+        if latent.is_identity:
+            return self
+        rows, error, shift, slack = latent.host.back(self.residual[None], self.error[None])
+        constant = self.constant + float(shift[0])
+        slack = self.slack + float(slack[0]) + 4 * UNIT * abs(constant)
+        return _Balance(rows[0], error[0], constant, slack * (1 + 8 * UNIT), self.total)
 
 
 def _named(away: np.ndarray, bias_away: np.ndarray, weights: np.ndarray) -> _Balance:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from uncork.audit.folded import Folded
 from uncork.head import Head
 
 _ROWS = 4096
 _SAMPLE = 16  # features that tell most rows apart
 
 
-def equal_classes(head: Head) -> list[np.ndarray]:
+def equal_classes(head: Head | Folded) -> list[np.ndarray]:
     """Groups of two or more classes with equal row and bias, ids ascending; −0 equals 0.
+
+    Of a folded head: equal as inputs of the domain see them, up to rounding.
 
     A key over a few features rules out nearly every row; a key over all of them does for the rest.
     """
@@ -29,7 +32,7 @@ def equal_classes(head: Head) -> list[np.ndarray]:
     return sorted(groups, key=lambda group: int(group[0]))
 
 
-def _row_keys(head: Head, classes: np.ndarray, features: np.ndarray) -> np.ndarray:
+def _row_keys(head: Head | Folded, classes: np.ndarray, features: np.ndarray) -> np.ndarray:
     """A 64-bit number a class, equal for classes equal in these features and the bias: (n,).
 
     Whole-number arithmetic, so that it depends on the values alone and not on where a row lies.
@@ -41,7 +44,10 @@ def _row_keys(head: Head, classes: np.ndarray, features: np.ndarray) -> np.ndarr
     everything = len(features) == head.features
     for start in range(0, len(classes), _ROWS):
         part = classes[start : start + _ROWS]
-        stored = head.weight[part] if everything else head.weight[np.ix_(part, features)]
+        if isinstance(head, Folded):
+            stored = head.take(part)[:, features]
+        else:
+            stored = head.weight[part] if everything else head.weight[np.ix_(part, features)]
         rows = np.ascontiguousarray(stored, dtype=np.float64) + 0.0  # −0 + 0 is +0
         bits, bias = rows.view(np.uint64), (head.offsets[part] + 0.0).view(np.uint64)
         mixed = bits ^ (bits >> np.uint64(29))  # low bits of a float are often all zero
@@ -49,7 +55,7 @@ def _row_keys(head: Head, classes: np.ndarray, features: np.ndarray) -> np.ndarr
     return keys
 
 
-def _split(head: Head, candidates: np.ndarray) -> list[np.ndarray]:
+def _split(head: Head | Folded, candidates: np.ndarray) -> list[np.ndarray]:
     """Candidates that share a key, told apart by their values."""
     rows = np.column_stack([head.take(candidates), head.offsets[candidates]]) + 0.0
     _, which = np.unique(rows, axis=0, return_inverse=True)

@@ -8,6 +8,10 @@ numbers (fraction-free pivots, Bland's rule against cycling):
 
 where g_s are the sides of a box. If there is one, the λ_i are the mixture; if not, the optimal
 prices are a direction (x·s, s) with s > 0 that puts t strictly before every row considered.
+
+A ball has no sides. Where only directions matter they are not needed; where lengths do, `nearest`
+says how far from the origin the class's region begins. Where inputs are x = F(u), rows are those
+that u sees, and what is found is u.
 """
 
 from __future__ import annotations
@@ -18,12 +22,13 @@ from fractions import Fraction
 
 import numpy as np
 
+from uncork.audit.latent import Latent
+from uncork.audit.nearest import decide_in_ball
 from uncork.audit.rigour import integers
 from uncork.audit.verdict import Mixture, Witness
 from uncork.domain import Ball, Box, Domain
 from uncork.head import Head
 
-_FLOAT_LIMIT = 2.0**60
 _ADDED = 8  # violated rows added at a time
 
 
@@ -38,40 +43,84 @@ def decide_exactly(
     start: np.ndarray,
     repeats: np.ndarray,
     seconds: float = 60.0,
-) -> Witness | Mixture | None:
-    """A witness or a mixture for class t, exact; None where the domain is round and it matters.
+) -> Witness | Mixture:
+    """A witness or a mixture for class t, exact.
 
     `start` names classes likely to matter, `repeats` those to leave out because an equal class
     stands for them. Raises `Limit` when the time is up.
     """
-    if isinstance(domain, Ball) and (head.offsets != head.offsets[0]).any():
-        # The box around the ball: a mixture for it holds in the ball, a witness may.
-        found = decide_exactly(head, Box(domain.radius), t, start, repeats, seconds)
-        outside = (
-            isinstance(found, Witness)
-            and sum(v * v for v in found.fractions()) > Fraction(domain.radius) ** 2
-        )
-        return None if outside else found
     deadline = time.monotonic() + seconds
-    own = _exact_row(head, t)
-    sides = _sides(domain, head.features)
-    height = [Fraction(0)] * head.features + [Fraction(-1)]
-    skipped = {t, *repeats.tolist()}
+    rows = ExactRows(head, Latent(domain, head.features), t, repeats, deadline)
+    base = rows.latent.base
+    sides = _sides(base, rows.latent.width)
+    height = [Fraction(0)] * rows.latent.width + [Fraction(-1)]
     working = [int(i) for i in dict.fromkeys(int(i) for i in start) if i != t]
     while True:
-        strict = [_minus(_exact_row(head, i), own) for i in working] + [height]
-        kind, values = _alternative(strict, sides, deadline)
+        strict = [rows.behind(i) for i in working] + [height]
+        kind, values = alternative(strict, sides, deadline)
         if kind == "mixture":
             return _as_mixture(working, values[: len(working)])
-        x = [v / values[-1] for v in values[:-1]]
-        if isinstance(domain, Ball):
-            norm = sum(v * v for v in x)
-            if norm > 0:  # only the direction matters here
-                x = [v * Fraction(domain.radius) / (1 + norm) for v in x]
-        worst = _violators(head, t, x, own, skipped, deadline)
-        if not worst:
-            return _as_witness(x)
-        working.extend(worst)
+        u = [v / values[-1] for v in values[:-1]]
+        if isinstance(base, Ball) and rows.only_direction_matters:
+            norm = sum(v * v for v in u)
+            if norm > 0:
+                u = [v * Fraction(base.radius) / (1 + norm) for v in u]
+        worst = rows.not_below(u)
+        if worst:
+            working.extend(worst)
+        elif isinstance(base, Ball) and sum(v * v for v in u) > base.square:
+            found = decide_in_ball(rows, base.square, u, working)
+            return _as_witness(found) if isinstance(found, list) else _as_mixture(*found)
+        else:
+            return _as_witness(u)
+
+
+class ExactRows:
+    """The other classes as class t sees them, in fractions, where inputs are F(u)."""
+
+    def __init__(
+        self, head: Head, latent: Latent, t: int, repeats: np.ndarray, deadline: float
+    ) -> None:
+        self.head, self.latent, self.t, self.deadline = head, latent, t, deadline
+        self.skipped = {t, *repeats.tolist()}
+        self._own = _exact_row(head, t)
+        self._behind: dict[int, list[Fraction]] = {}
+        constant = bool((head.offsets == head.offsets[0]).all())
+        self.only_direction_matters = constant and not latent.shifts
+
+    def check_time(self) -> None:
+        if time.monotonic() > self.deadline:
+            raise Limit
+
+    def behind(self, i: int) -> list[Fraction]:
+        """(g_i − g_t, h_i − h_t): the row and bias of z_i − z_t as a function of u."""
+        if i not in self._behind:
+            self.check_time()
+            *away, bias = _minus(_exact_row(self.head, i), self._own)
+            seen, shift = self.latent.back_exactly(away)
+            self._behind[i] = [*seen, bias + shift]
+        return self._behind[i]
+
+    def not_below(self, u: list[Fraction], strictly: bool = True) -> list[int]:
+        """The classes not strictly below t at u (or not below at all), worst first; a few at a
+        time."""
+        point = [*self.latent.forward_exactly(u), Fraction(1)]
+        scale = math.lcm(*(v.denominator for v in point))
+        whole = [v.numerator * (scale // v.denominator) for v in point]
+        z_t = sum(a * b for a, b in zip(self._own, whole, strict=True))
+        worst: list[tuple[Fraction, int]] = []
+        for start, block in self.head.blocks(1024):
+            self.check_time()
+            biases = self.head.offsets[start : start + len(block)]
+            for i, row in enumerate(np.column_stack([block, biases]), start):
+                if i in self.skipped:
+                    continue
+                values, row_scale = integers(row)
+                z_i = Fraction(sum(a * b for a, b in zip(values, whole, strict=True)), row_scale)
+                if z_i > z_t or (strictly and z_i == z_t):
+                    worst.append((z_i - z_t, i))
+        worst.sort(reverse=True)
+        return [i for _, i in worst[:_ADDED]]
 
 
 def _exact_row(head: Head, i: int) -> list[Fraction]:
@@ -99,7 +148,7 @@ def _sides(domain: Domain, features: int) -> list[list[Fraction]]:
     return rows
 
 
-def _alternative(
+def alternative(
     strict: list[list[Fraction]], sides: list[list[Fraction]], deadline: float
 ) -> tuple[str, list[Fraction]]:
     """("mixture", weights of the strict rows) or ("direction", y)."""
@@ -166,35 +215,6 @@ def _whole(values: list[Fraction]) -> tuple[list[int], Fraction]:
     """A column scaled to whole numbers, and the scale: variable = scale × scaled variable."""
     scale = math.lcm(*(v.denominator for v in values))
     return [v.numerator * (scale // v.denominator) for v in values], Fraction(scale)
-
-
-def _violators(
-    head: Head,
-    t: int,
-    x: list[Fraction],
-    own: list[Fraction],
-    skipped: set[int],
-    deadline: float,
-) -> list[int]:
-    """The classes not strictly below t at x, worst first; a few at a time."""
-    point = [*x, Fraction(1)]
-    scale = math.lcm(*(v.denominator for v in point))
-    whole = [v.numerator * (scale // v.denominator) for v in point]
-    z_t = sum(a * b for a, b in zip(own, whole, strict=True))
-    worst: list[tuple[Fraction, int]] = []
-    for start, block in head.blocks(1024):
-        if time.monotonic() > deadline:
-            raise Limit
-        for k, row in enumerate(np.column_stack([block, head.offsets[start : start + len(block)]])):
-            i = start + k
-            if i in skipped:
-                continue
-            values, row_scale = integers(row)
-            lead = Fraction(sum(a * b for a, b in zip(values, whole, strict=True)), row_scale) - z_t
-            if lead >= 0:
-                worst.append((lead, i))
-    worst.sort(reverse=True)
-    return [i for _, i in worst[:_ADDED]]
 
 
 def _as_mixture(classes: list[int], weights: list[Fraction]) -> Mixture:

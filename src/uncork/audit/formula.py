@@ -1,4 +1,4 @@
-"""Witnesses that need not be stored: x_t = scale_t · P (w_t − c), the whitened guess of screening.
+"""Witnesses that need not be stored: u_t = scale_t · P (w_t − c), the whitened guess of screening.
 
 Only the formula's parts are kept. Whoever verifies computes the inputs anew and checks the inputs
 they computed, so it does not matter that two machines round them differently.
@@ -29,18 +29,21 @@ def to_single(inputs: Any, device: Device) -> Any:
 
 @dataclass(frozen=True)
 class Formula:
-    """P (d, d) in float32 and c (d,) in float64, exact as stored."""
+    """P (d, latent) in float32 and c (d,) in float64, exact as stored.
+
+    Where the domain is an image x = F(u) the formula gives u, and a domain here is that of u.
+    """
 
     transform: np.ndarray
     centre: np.ndarray
 
     def directions(self, head: Head, classes: np.ndarray, device: Device) -> Any:
-        """P (w_t − c) for each class, on the device: (n, d)."""
+        """P (w_t − c) for each class, on the device: (n, latent)."""
         away = device.take(head, classes) - device.put(self.centre)
         return away @ device.put(self.transform.astype(np.float64))
 
     def inputs(self, head: Head, classes: np.ndarray, scales: np.ndarray, device: Device) -> Any:
-        """The inputs, rounded to float32, in float64, on the device: (n, d)."""
+        """The inputs, rounded to float32, in float64, on the device: (n, latent)."""
         directions = self.directions(head, classes, device)
         return to_single(directions * device.put(scales.astype(np.float64))[:, None], device)
 
@@ -66,7 +69,7 @@ class Formula:
         if isinstance(domain, Ball):
             norms = device.get(row_norms(xp.abs(inputs) + noise, xp))
             return norms <= domain.radius
-        lower, upper = (put(b.copy()) for b in domain.bounds(head.features))
+        lower, upper = (put(b.copy()) for b in domain.bounds(inputs.shape[1]))
         inside = (inputs - noise >= lower) & (inputs + noise <= upper)
         return device.get(xp.all(inside, axis=1))
 

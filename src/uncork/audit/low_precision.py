@@ -14,6 +14,7 @@ import numpy as np
 from uncork.audit.backend import Backend
 from uncork.audit.proofs import Proofs
 from uncork.audit.verdict import Verdict
+from uncork.domain import Domain
 from uncork.head import Head
 
 _LOW = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -25,7 +26,9 @@ def is_quick(head: Head) -> bool:
     return head.classes**2 * head.features <= _QUICK
 
 
-def low_precision(head: Head, proofs: Proofs, backend: Backend) -> dict[str, Any] | None:
+def low_precision(
+    head: Head, proofs: Proofs, backend: Backend, domain: Domain | None = None
+) -> dict[str, Any] | None:
     """How the argmaxable classes fare, counted, and who ties or loses; None for other types.
 
     As accelerators do it: inputs and weights in the head's type, products summed in float32, the
@@ -34,13 +37,15 @@ def low_precision(head: Head, proofs: Proofs, backend: Backend) -> dict[str, Any
     if head.dtype not in _LOW:
         return None
     dtype = _LOW[head.dtype]
+    view = (domain or head.domain).affine(head.features)
     classes = proofs.ids(Verdict.ARGMAXABLE)
     classes = classes[proofs.has_input(classes)]
     step = backend.inputs
     parts = [classes[start : start + step] for start in range(0, len(classes), step)]
 
     def lead(part: np.ndarray) -> np.ndarray:
-        inputs = backend.get(proofs.stored_inputs(head, part, backend)).astype(dtype)
+        stored = backend.get(proofs.stored_inputs(head, part, view.latent, backend))
+        inputs = view.image(stored).astype(dtype)
         return _lead(head, part, inputs, dtype, backend)
 
     with backend.threads() as over:

@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from uncork.audit.rigour import TINY, UNIT, gamma, row_norms
 from uncork.head import Head
 
+if TYPE_CHECKING:
+    from uncork.audit.folded import Folded
+
 _ROWS = 4096  # rows of W looked at in one go where no product is made
 _UNIT32, _TINY32 = 2.0**-24, 2.0**-126
 _SAFE32 = 1e30  # no sum of safe products overflows in float32
 MOST_FEATURES32 = 100_000  # beyond, the float32 bound's second-order terms would count
+_PAID = 1.04  # what drift costs, with the rounding of whatever it passes through
 
 
 class Device:
@@ -36,11 +40,11 @@ class Device:
     def get(self, array: Any) -> np.ndarray:
         return array
 
-    def blocks(self, head: Head) -> Iterator[tuple[int, Any]]:
+    def blocks(self, head: Head | Folded) -> Iterator[tuple[int, Any]]:
         """The rows of the head in float64, a block at a time: (first row, (n, d))."""
         return head.blocks(self.rows)
 
-    def take(self, head: Head, classes: np.ndarray) -> Any:
+    def take(self, head: Head | Folded, classes: np.ndarray) -> Any:
         """Some rows of the head in float64: (n, d)."""
         return head.take(classes)
 
@@ -65,6 +69,12 @@ class Products:
         # One rounding for each of d products and d additions, the rest for norms, bias and bounds.
         self.kappa = gamma(head.features + 16) * 1.001
         self.slop = (head.features + 16) * TINY
+
+    @property
+    def _kappa32(self) -> float:
+        """As `kappa` in float32, with a further rounding for storing w − c."""
+        count = self.head.features + 16
+        return count * _UNIT32 / (1 - count * _UNIT32) * 1.01
 
     @cached_property
     def norms(self) -> np.ndarray:
@@ -91,12 +101,17 @@ class Products:
         return np.concatenate([self.device.get(part) for part in parts])
 
     def own_and_rivals(
-        self, classes: np.ndarray, x: Any, groups: dict[int, list[int]], single: bool
+        self,
+        classes: np.ndarray,
+        x: Any,
+        drift: np.ndarray,
+        groups: dict[int, list[int]],
+        single: bool,
     ) -> tuple[np.ndarray, np.ndarray]:
         """A lower bound on z_t and an upper bound on every other z_i, both less one number a row.
 
-        `x` (n, d) lies on the device; `groups` names classes that count as t itself. Where a bound
-        cannot be had, NaN: (n,), (n,).
+        `x` (n, d) lies on the device, each row within `drift` (n,) of the true input; `groups`
+        names classes that count as t itself. Where a bound cannot be had, NaN: (n,), (n,).
         """
         xp, put, get = self.device.xp, self.device.put, self.device.get
         centre = put(self.centre if single else np.zeros(self.head.features))
@@ -106,6 +121,9 @@ class Products:
         bias = self.offsets[classes]
         own = get(xp.sum((self.device.take(self.head, classes) - centre) * x, axis=1)) + bias
         own -= self.kappa * (reach * norms[classes] + np.abs(bias)) + self.slop
+        own -= _PAID * drift * norms[classes]
+        # For the rivals the drift rides along with the rounding: κ‖w‖(‖x‖ + drift/κ).
+        reach = reach + _PAID * drift / (self._kappa32 if single else self.kappa)
         # Where a partial sum may have overflowed, to either side, the bounds say nothing.
         safe = 4 * largest < (_SAFE32 if single else np.inf)
         if single:
@@ -157,17 +175,16 @@ class Products:
         if not single:
             bias = self.offsets + self.kappa * size + self.slop
             return np.column_stack([bias, np.nextafter(self.kappa * self.norms, np.inf)])
-        count = self.head.features + 16
-        # A further rounding for storing w − c, and an underflow of each of its entries.
-        kappa = count * _UNIT32 / (1 - count * _UNIT32) * 1.01
+        count, kappa = self.head.features + 16, self._kappa32
+        # An underflow of each entry, besides.
         bias = self.offsets + kappa * size + count * _TINY32
         rows = kappa * self.centred_norms + np.sqrt(self.head.features) * 2 * _TINY32
         return _up(np.column_stack([bias, rows]), np.float32)
 
-    def close_rows(self, x: np.ndarray, lowest: float) -> tuple[np.ndarray, float]:
-        """Rows that float64 does not put clearly below `lowest` at one input, and how high the
-        others can be."""
-        reach = float(row_norms(x[None])[0])
+    def close_rows(self, x: np.ndarray, drift: float, lowest: float) -> tuple[np.ndarray, float]:
+        """Rows that float64 does not put clearly below `lowest` at one input (known up to `drift`),
+        and how high the others can be."""
+        reach = float(row_norms(x[None])[0]) + _PAID * drift / self.kappa
         close, highest = [], -np.inf
         for start, block in self.head.blocks(_ROWS):
             stop = start + len(block)

@@ -64,7 +64,7 @@ class Proofs:
         return None
 
     def witness(self, head: Head, t: int) -> Witness | None:
-        """The input that puts t first (or its group, where t is tied)."""
+        """The input that puts t first (or its group, where t is tied): u where x = F(u)."""
         group = self.group_of(t) if self.verdicts[t] == Verdict.TIED else None
         for i in [t] if group is None else [int(g) for g in group]:
             if i in self.exact:
@@ -80,10 +80,10 @@ class Proofs:
         """Whether each class has a witness in floats, by formula or stored: (n,)."""
         return np.array([self.scales[t] > 0 or t in self.inputs for t in classes.tolist()], bool)
 
-    def stored_inputs(self, head: Head, classes: np.ndarray, device: Device) -> Any:
-        """The float witnesses of classes that have one, in float64 on the device: (n, d)."""
+    def stored_inputs(self, head: Head, classes: np.ndarray, latent: int, device: Device) -> Any:
+        """The float witnesses of classes that have one, in float64 on the device: (n, latent)."""
         stored = np.array([t in self.inputs for t in classes.tolist()], bool)
-        inputs = np.full((len(classes), head.features), np.nan)
+        inputs = np.full((len(classes), latent), np.nan)
         for k in np.flatnonzero(stored).tolist():
             inputs[k] = self.inputs[int(classes[k])]
         result = device.put(inputs)

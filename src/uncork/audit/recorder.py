@@ -10,6 +10,7 @@ import numpy as np
 
 from uncork.audit.backend import Backend
 from uncork.audit.certify import Certifier
+from uncork.audit.folded import Folded
 from uncork.audit.formula import Formula, to_single
 from uncork.audit.proofs import Proofs
 from uncork.audit.rigour import row_norms
@@ -36,13 +37,20 @@ class Recorder:
 
     def use_formula(self, space: Space) -> None:
         """Store first guesses as a formula, where the formula is smaller than the head."""
-        small = 4 * self.head.features**2 <= self.head.weight.nbytes
-        full = len(space.to_input) == self.head.features
+        small = 4 * self.head.features * space.features <= self.head.weight.nbytes
+        folded = isinstance(space.head, Folded)
+        full = len(space.to_input) == self.head.features or folded
+        full = full and space.origin is None
         if small and full and Formula.fits(space.domain) and np.isnan(space.fixed).all():
             with np.errstate(over="ignore", invalid="ignore"):
-                transform = (space.to_input.T @ space.to_input).astype(np.float32)
+                transform = space.to_input.T @ space.to_input
+                centre = space.centre
+                if isinstance(space.head, Folded):
+                    transform = space.head.unfold(transform).T  # (d, latent)
+                    centre = self.certifier.products.centre
+                transform = np.ascontiguousarray(transform, dtype=np.float32)
             if np.isfinite(transform).all() and self.proofs.formula is None:
-                self.proofs.formula = Formula(transform, space.centre)
+                self.proofs.formula = Formula(transform, centre)
 
     def take_over(self, earlier: Proofs) -> None:
         """Start from another audit's proofs, each checked again."""
@@ -64,7 +72,7 @@ class Recorder:
     # Witnesses
 
     def propose(self, classes: np.ndarray, inputs: Any, formula: bool = False) -> None:
-        """An input (n, d) for each class; certified at the next flush."""
+        """An input (n, latent) for each class; certified at the next flush."""
         if not len(classes):
             return
         if formula and self.proofs.formula is not None:
@@ -97,12 +105,14 @@ class Recorder:
         def check(part: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             backend = self.backend
             directions = formula.directions(self.head, part, backend)
-            scales = formula.scales(self.certifier.domain, directions, backend)
+            domain = self.certifier.base
+            scales = formula.scales(domain, directions, backend)
             inputs = directions * backend.put(scales.astype(np.float64))[:, None]
             inputs = to_single(inputs, backend)
             margins = self.certifier.witnesses(part, inputs, self.groups)
-            robust = formula.keeps(self.certifier.domain, self.head, part, scales, inputs, backend)
-            lengths = backend.get(row_norms(inputs, backend.xp))
+            robust = formula.keeps(domain, self.head, part, scales, inputs, backend)
+            x = self.certifier.latent.forward(inputs)[0]
+            lengths = backend.get(row_norms(x, backend.xp))
             size = lengths * self.certifier.products.norms[part]
             return scales, margins, (margins > _ROBUST * size) & (scales > 0) & robust
 

@@ -84,7 +84,20 @@ class Audit:
         return str(class_id) if self.labels is None else self.labels[class_id]
 
     def witness(self, t: int) -> np.ndarray | None:
-        """An input (d,) that puts class t strictly first, or first together with its equals."""
+        """An input (d,) that puts class t strictly first, or first together with its equals.
+
+        On an image domain this is x = F(u) rounded to float64, for the u of `latent_witness`: the
+        proof is about F(u) itself.
+        """
+        found = self._witness(t)
+        if found is None:
+            return None
+        view = self.domain.affine(self.features)
+        return view.image(found.x) if view.steps else found.x
+
+    def latent_witness(self, t: int) -> np.ndarray | None:
+        """What the proof stores: u (latent,) on an image domain, where the input is x = F(u); the
+        same as `witness` on every other."""
         found = self._witness(t)
         return None if found is None else found.x
 

@@ -16,6 +16,7 @@ import numpy as np
 from uncork.audit.mixtures import mixtures_from_duals
 from uncork.audit.space import Space
 from uncork.audit.verdict import Mixture
+from uncork.domain import Box
 
 if TYPE_CHECKING:
     import highspy
@@ -76,6 +77,8 @@ def decide_by_rows(space: Space, t: int) -> tuple[np.ndarray | None, Mixture | N
             x = space.enter(x)
         x = space.backend.get(x).astype(np.float64)[0]
         inside = bool(space.domain.contains(x))
+        if not space.lifted and len(sides):  # entering a cone has moved the input back
+            inside = inside and float((sides @ y).max()) <= 0
         worst = [int(i) for i in _largest(lead, _ADDED) if lead[i] >= 0]
         new_sides = []
         if not inside:
@@ -89,12 +92,21 @@ def decide_by_rows(space: Space, t: int) -> tuple[np.ndarray | None, Mixture | N
                         added_sides.add(int(k))
                         new_sides.append(sides[k])
         if not worst and not new_sides:
-            return x, None, mattering
+            # Every side it could be beyond is a row already: what is outside is rounding.
+            return x if inside else _into(space, x), None, mattering
         for i in worst:
             add(_unit(points.of(np.array([i]))[0] - own), i, 1.0)
         for side in new_sides:
             add(side, -1, 0.0)
     return None, None, np.array([i for i in ids if i >= 0])
+
+
+def _into(space: Space, x: np.ndarray) -> np.ndarray:
+    """An input that is outside the domain by rounding, moved onto its side."""
+    if isinstance(space.domain, Box):
+        return np.clip(x, *space.domain.bounds(len(x)))
+    moved = space.backend.get(space.clip(space.backend.asarray(x[None, :])))
+    return np.asarray(moved, dtype=np.float64)[0]
 
 
 class _Points:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from uncork.audit.backend import Backend, choose_backend
 from uncork.audit.certify import Certifier
 from uncork.audit.duplicates import equal_classes
 from uncork.audit.exact import Limit, decide_exactly
+from uncork.audit.folded import Folded, searched
 from uncork.audit.low_precision import low_precision
 from uncork.audit.recorder import Recorder
 from uncork.audit.result import Audit
@@ -82,15 +84,23 @@ def audit(
     """
     options = Options(approximate, patience, algorithm, time_limit, low_precision)
     backend = choose_backend(device, jobs)
-    if backend.name == "cpu" and not 1e-9 < magnitude_unit(head, backend) < 1e9:
+    domain = domain or head.domain
+    view = domain.affine(head.features)
+    with np.errstate(all="ignore"):
+        unit = magnitude_unit(searched(head, view), backend)
+    if backend.name == "cpu" and not 1e-9 < unit < 1e9:
         backend = Backend(jobs, np.float64)  # magnitudes whose squares float32 cannot hold
+    if algorithm == "reference" and view.steps:
+        raise UncorkError(
+            f"the reference algorithms know boxes and the unbounded domain, not {domain}"
+        )
     shown: Progress
     if isinstance(progress, Progress):
         shown = progress
     else:
         shown = ProgressBar() if progress else Progress()
     with shown:
-        return _Run(head, domain or head.domain, backend, options, classes, shown, resume).run()
+        return _Run(head, domain, backend, options, classes, shown, resume).run()
 
 
 class _Run:
@@ -138,7 +148,9 @@ class _Run:
         result = self._result()
         if not self.interrupted and self.options.low_precision:
             begun = time.perf_counter()
-            result.low_precision = low_precision(self.head, result.proofs, self.backend)
+            result.low_precision = low_precision(
+                self.head, result.proofs, self.backend, self.domain
+            )
             self.seconds["low precision"] = time.perf_counter() - begun
             self.seconds["total"] = time.perf_counter() - self.started
         if self.interrupted:
@@ -156,7 +168,21 @@ class _Run:
             self._take_over(self.resume)
         self.space = Space(self.head, self.domain, self.backend, proofs.groups)
         self.recorder.use_formula(self.space)
+        if isinstance(self.space.head, Folded):
+            self._propose_equals(equal_classes(self.space.head))
         self.seconds["prepare"] += time.perf_counter() - begun
+
+    def _propose_equals(self, groups: list[np.ndarray]) -> None:
+        """Classes that differ only where no input of the domain goes (a gain of zero, say) tie
+        everywhere: each is the other's mixture."""
+        wanted = set(self._wanted().tolist())
+        proposals = []
+        for group in groups:
+            different = np.unique(self.space.representative[group]).tolist()
+            for t, other in zip(different, different[1:] + different[:1], strict=True):
+                if t != other and t in wanted:
+                    proposals.append((t, Mixture(np.array([other], np.int32), np.ones(1))))
+        self.recorder.propose_mixtures(proposals)
 
     def _take_over(self, earlier: Audit) -> None:
         if earlier.fingerprint != self.head.fingerprint:
@@ -186,12 +212,15 @@ class _Run:
         if patience is None and self.options.approximate:
             patience = 2500  # as in the paper
         self.hinted, self.hints = screen.screen(
-            self.space, classes, self.recorder.propose, patience, self.progress.advance, self._late
+            self.space, classes, self._propose, patience, self.progress.advance, self._late
         )
         self.recorder.flush()
         certified = self.recorder.seconds - certified
         self.seconds["screen"] += time.perf_counter() - begun - certified
         return self._wanted()
+
+    def _propose(self, classes: np.ndarray, inputs: Any, formula: bool) -> None:
+        self.recorder.propose(classes, self.space.proposed(inputs), formula)
 
     def _decide(self, left: np.ndarray) -> np.ndarray:
         if self.options.approximate or not len(left) or self._late():
@@ -225,7 +254,7 @@ class _Run:
             for found in over(work, batches):
                 if found is None:
                     continue
-                self.recorder.propose(found.won, found.inputs)
+                self._propose(found.won, found.inputs, False)
                 self.recorder.propose_mixtures(found.lost)
                 self.progress.advance(len(found.won) + len(found.lost))
         self.recorder.flush()
@@ -245,21 +274,18 @@ class _Run:
             x, mixture, rows = decide_by_rows(self.space, t)
         except ImportError:  # no HiGHS here: exact arithmetic finds its own rows
             x, mixture, rows = None, None, np.empty(0, dtype=np.int64)
-        if x is not None and self.recorder.offer(t, x):
+        if x is not None and self.recorder.offer(t, self.space.proposed(x)):
             return
         if mixture is not None and self.recorder.propose_mixture(t, mixture):
             return
-        limit = self.options.exact_seconds
+        limit = min(self.options.exact_seconds, self._seconds_left())
         try:
             found = decide_exactly(self.head, self.domain, t, rows, self.space.repeats, limit)
         except Limit:
-            self.recorder.proofs.reasons[t] = f"exact arithmetic took more than {limit:g} s"
+            if not self._late():
+                self.recorder.proofs.reasons[t] = f"exact arithmetic took more than {limit:g} s"
             return
-        if found is None:
-            self.recorder.proofs.reasons[t] = (
-                "too close to call in floating point, and exact solving knows no ball with a bias"
-            )
-        elif isinstance(found, Mixture):
+        if isinstance(found, Mixture):
             self.recorder.propose_mixture(t, found)
         else:
             self.recorder.offer_exact(t, found)
@@ -288,6 +314,10 @@ class _Run:
         certified = self.recorder.seconds - certified
         self.seconds["decide"] += time.perf_counter() - begun - certified
         return self._wanted()
+
+    def _seconds_left(self) -> float:
+        limit = self.options.time_limit
+        return math.inf if limit is None else self.started + limit - time.perf_counter()
 
     def _late(self) -> bool:
         limit = self.options.time_limit

@@ -7,7 +7,10 @@ A direction y = (y_x, y_0) with y_0 > 0 stands for the input x = σ Kᵀy_x / y_
 
 so with y_0 as one more coordinate everything is homogeneous. Where only the direction of x matters
 (no bias, and a domain that every direction enters) β and y_0 are left out. The sides of a box
-are further rows g·y ≤ 0, those of a ball are made where they are needed.
+are further rows g·y ≤ 0; a ball is a cone (`cone`), or tangent rows made where they are needed.
+
+Where the domain is an image x = F(u), the space is that of u: rows and biases are those that u
+sees (`folded`), the domain is the plain set of u, and every input here is a u.
 """
 
 from __future__ import annotations
@@ -18,7 +21,10 @@ from typing import Any
 import numpy as np
 
 from uncork.audit.backend import Backend
+from uncork.audit.cone import BallCone
+from uncork.audit.folded import Folded, searched
 from uncork.domain import Ball, Box, Domain
+from uncork.domain.affine import Affine, Shift
 from uncork.head import Head
 
 _ROWS = 8192
@@ -33,29 +39,36 @@ class Space:
     def __init__(
         self, head: Head, domain: Domain, backend: Backend, groups: Sequence[np.ndarray] = ()
     ) -> None:
-        self.head, self.domain, self.backend = head, domain, backend
+        view = domain.affine(head.features)
+        view, self.origin = _about_zero(view, head)
+        self.head, self.domain, self.backend = searched(head, view), view.base, backend
         self.representative = np.arange(head.classes)  # the first of each group of equal classes
         for group in groups:
             self.representative[group] = group[0]
         self.repeats = np.flatnonzero(self.representative != np.arange(head.classes))
-        bias = head.offsets
-        self.features = head.features
-        self.fixed = _fixed_features(domain, head.features)  # (d,) value, or NaN where free
+        bias = self.head.offsets
+        self.features = self.head.features
+        self.fixed = _fixed_features(self.domain, self.features)  # (d,) value, or NaN where free
         fixed = ~np.isnan(self.fixed)
         if fixed.any():
             at = np.where(fixed, self.fixed, 0.0)
-            bias = bias + np.concatenate([block @ at for _, block in head.blocks(_ROWS)])
+            bias = bias + np.concatenate([block @ at for _, block in self.head.blocks(_ROWS)])
         self._free = (~fixed).astype(np.float64)
         # Weights are brought near one by a power of two, so that no square overflows.
-        self._unit = self._free * magnitude_unit(head, backend)
+        self._unit = self._free * magnitude_unit(self.head, backend)
         constant_bias = bool((bias == bias[0]).all())
-        self.lifted = not (constant_bias and _only_direction_matters(domain))
+        self._room: Box | None = None
+        if constant_bias and isinstance(self.domain, Box) and _has_corner_at_zero(self.domain):
+            # All classes tie at x = 0, so only the cone matters that the box is there.
+            self._room, self.domain = self.domain, _cone_at_zero(self.domain)
+        self.lifted = not (constant_bias and _only_direction_matters(self.domain))
         self.centre = self._mean()
         self.to_input, self.from_input = self._whitening()  # K (k, d), and y_x = x @ (d, k)
         self.bias_centre = float(bias.mean())
         deviation = float(bias.std())
         self.bias_scale = deviation if deviation > 0 else 1.0
         self.bias = (bias - self.bias_centre) / self.bias_scale  # β (C,)
+        self.unseen = len(self.to_input) - len(self._whiten)  # coordinates that are zero in points
         self.width = len(self.to_input) + self.lifted
         self.points = self._points()  # (C, width) on the device
         self._sharp: np.ndarray | None = None
@@ -94,23 +107,44 @@ class Space:
                 kept[-1:] = True
                 values[-1:] = 1.0
             root, vectors = np.sqrt(values[kept]), vectors[:, kept]
-            return self._scaled((vectors / root).T / scale, vectors * root * scale[:, None])
+            back = vectors * root * scale[:, None]
+            # Inputs in the span of the rows: a part outside it changes no logit, but takes up room.
+            span = np.linalg.qr(back)[0]
+            return self._scaled(((vectors / root).T / scale) @ span @ span.T, back)
 
     def _scaled(self, to_input: np.ndarray, back: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Whitening of the rows in their own unit, and its way back, for inputs as they are."""
         self._whiten = to_input
         unit = self._unit.max()
-        return to_input * unit, back / unit
+        unseen = self._unseen(back)
+        size = float(np.linalg.norm(to_input) / np.sqrt(len(to_input))) * unit
+        return (
+            np.concatenate([to_input * unit, unseen * size]),
+            np.concatenate([back / unit, unseen.T / size], axis=1),
+        )
+
+    def _unseen(self, back: np.ndarray) -> np.ndarray:
+        """Directions of inputs that no row sees, where a box makes them count: it may be that an
+        input fits into the box only with a part that changes no logit. Orthonormal (n, d)."""
+        counts = isinstance(self.domain, Box) and (self.lifted or self.domain.is_cone)
+        free = np.flatnonzero(self._free)
+        if not counts or back.shape[1] >= len(free):
+            return np.zeros((0, self.features))
+        span = np.linalg.qr(back[free], mode="complete")[0]  # (free, free)
+        unseen = np.zeros((len(free) - back.shape[1], self.features))
+        unseen[:, free] = span[:, back.shape[1] :].T
+        return unseen
 
     def _points(self) -> Any:
         points = self.backend.hold((self.head.classes, self.width))
         put = self.backend.put
         centre, unit = put(self.centre * self._unit), put(self._unit)
         whiten = put(self._whiten.T.copy())
-        inner = len(self.to_input)
+        inner, seen = len(self.to_input), len(self._whiten)
+        points[:, seen:inner] = 0.0
         for start, block in self.backend.blocks(self.head):
             stop = start + block.shape[0]
-            points[start:stop, :inner] = (block * unit - centre) @ whiten
+            points[start:stop, :seen] = (block * unit - centre) @ whiten
         if self.lifted:
             points[:, inner] = self.backend.asarray(self.bias)
         return points
@@ -138,7 +172,19 @@ class Space:
     def exact_points(self, classes: np.ndarray) -> np.ndarray:
         """Points of some classes in float64: (n, width)."""
         v = (self.head.take(classes) * self._unit - self.centre * self._unit) @ self._whiten.T
+        if self.unseen:
+            v = np.concatenate([v, np.zeros((len(v), self.unseen))], axis=1)
         return np.column_stack([v, self.bias[classes]]) if self.lifted else v
+
+    def tilt(self, y: np.ndarray) -> tuple[np.ndarray, float]:
+        """The x (d,) in float32 whose product with w_i varies as y·u_i does, and by how much more
+        it is at the mean row."""
+        direction = y @ self.to_input
+        if isinstance(self.head, Folded):
+            tilt = self.head.unfold(direction[None])[0].astype(np.float32)
+            return tilt, float(self.centre @ direction)
+        tilt = direction.astype(np.float32)
+        return tilt, float(self.centre @ tilt.astype(np.float64))
 
     # From directions to inputs and back
 
@@ -150,6 +196,25 @@ class Space:
             height = y[:, -1:]
             x = x * (self.bias_scale / xp.where(height > 0, height, xp.ones_like(height)))
         return self.with_fixed(x)
+
+    def proposed(self, x: Any) -> Any:
+        """Inputs as the certifier is to see them: from the origin that u really has."""
+        if self.origin is not None:
+            return self.backend.get(x).astype(np.float64) + self.origin
+        if self._room is not None:
+            x = np.asarray(self.backend.get(x), dtype=np.float64)
+            lower, upper = self._room.bounds(self.features)
+            # How much of its side each feature takes up.
+            taken = np.where(x > 0, x / upper, np.where(x < 0, x / lower, 0.0))
+            return x * (_INSIDE / np.maximum(taken.max(axis=-1, keepdims=True), 1e-300))
+        return x
+
+    def sharp_inputs(self, y: np.ndarray) -> np.ndarray:
+        """As `inputs`, in float64 whatever searching is done in, on the host."""
+        x = y[:, : len(self.to_input)] @ self.to_input
+        if self.lifted:
+            x *= self.bias_scale / np.where(y[:, -1:] > 0, y[:, -1:], 1.0)
+        return x
 
     def directions(self, x: Any) -> Any:
         """The direction that stands for each input: (n, d) → (n, width)."""
@@ -229,12 +294,23 @@ class Space:
         """The unit row that cuts off an input outside the ball: (width,)."""
         if not isinstance(self.domain, Ball) or not self.lifted:
             return None
-        outward = x / np.linalg.norm(x)
-        row = np.append(self.to_input @ outward * self.bias_scale, -self.domain.radius)
-        return row / np.linalg.norm(row)
+        return self.tangents(x[None] / np.linalg.norm(x))[0]
+
+    def tangents(self, outward: np.ndarray) -> np.ndarray:
+        """Unit rows g with g·y ≤ 0 on the ball, touching it at unit inputs: (n, d) → (n, width)."""
+        assert isinstance(self.domain, Ball)
+        rows = outward @ self.to_input.T * self.bias_scale
+        rows = np.column_stack([rows, np.full(len(rows), -self.domain.radius)])
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    def ball_cone(self) -> BallCone | None:
+        """The ball as a cone of directions, where lengths matter."""
+        if not isinstance(self.domain, Ball) or not self.lifted:
+            return None
+        return BallCone(self.to_input, self.bias_scale, self.domain.radius, self.backend)
 
 
-def magnitude_unit(head: Head, backend: Backend) -> float:
+def magnitude_unit(head: Head | Folded, backend: Backend) -> float:
     """The power of two that brings the largest weight to between a half and one."""
     xp = backend.xp
     largest = max(float(xp.max(xp.abs(block))) for _, block in backend.blocks(head))
@@ -253,6 +329,35 @@ def _only_direction_matters(domain: Domain) -> bool:
     if isinstance(domain, Box) and not domain.is_cone:
         return bool((domain.lower < 0).all() and (domain.upper > 0).all())
     return True
+
+
+def _has_corner_at_zero(box: Box) -> bool:
+    """Whether x = 0 lies in the box, on its side, and the box is not a cone already."""
+    inside = (box.lower <= 0).all() and (box.upper >= 0).all()
+    return bool(inside and ((box.lower == 0) | (box.upper == 0)).any() and not box.is_cone)
+
+
+def _cone_at_zero(box: Box) -> Box:
+    return Box(np.where(box.lower < 0, -np.inf, 0.0), np.where(box.upper > 0, np.inf, 0.0))
+
+
+def _about_zero(view: Affine, head: Head) -> tuple[Affine, np.ndarray | None]:
+    """Where there is no bias and x = 0 is the image of some u₀ well inside a ball, the ball around
+    u₀, from u₀: directions are then all that matters. And u₀; None where it is not so."""
+    constant = view.image(np.zeros(view.latent))
+    bias = head.offsets
+    if not isinstance(view.base, Ball) or not constant.any() or (bias != bias[0]).any():
+        return view, None
+    if view.rank < view.features:  # x = 0 is not to be expected
+        return view, None
+    matrix = view.parts()[0]
+    origin, _, rank, _ = np.linalg.lstsq(matrix, -constant)
+    room = view.base.radius - float(np.linalg.norm(origin))
+    missed = np.linalg.norm(matrix @ origin + constant) > 1e-9 * np.linalg.norm(constant)
+    if missed or rank < view.features or not room > 0.01 * view.base.radius:
+        return view, None
+    linear = tuple(step for step in view.steps if not isinstance(step, Shift))
+    return Affine(Ball(room * _INSIDE), linear, view.latent, view.features), origin
 
 
 def _shrunk(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:

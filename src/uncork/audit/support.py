@@ -23,9 +23,24 @@ def upper_bound(
     if not np.isfinite(support):
         return float("nan") if np.isnan(support) else float("inf")
     rounding = gamma(len(residual) + 8) * (size + abs(constant) + slack)
-    if residual.any() or error.any():
+    if _may_underflow(domain, residual, error):
         rounding += (len(residual) + 8) * TINY
     return support + constant + slack + rounding
+
+
+def _may_underflow(domain: Domain, residual: np.ndarray, error: np.ndarray) -> bool:
+    """Whether some product behind the support may have been rounded among the subnormals.
+
+    A product with zero is exact. So is the largest of a feature's products where one of them is
+    with zero and none of the others is positive.
+    """
+    if not isinstance(domain, Box):
+        return bool(residual.any() or error.any())
+    low, high = residual - error, residual + error
+    left, right = _sides(domain, len(residual))
+    positive = (high > 0) & ((left > 0) | (right > 0)) | (low < 0) & ((left < 0) | (right < 0))
+    nonzero = ((low != 0) | (high != 0)) & (left != 0) & (right != 0)
+    return bool((positive | nonzero).any())
 
 
 def _support(domain: Domain, residual: np.ndarray, error: np.ndarray) -> tuple[float, float]:
@@ -35,9 +50,8 @@ def _support(domain: Domain, residual: np.ndarray, error: np.ndarray) -> tuple[f
         lower, upper = domain.bounds(len(residual))
         if ((high > 0) & np.isinf(upper)).any() or ((low < 0) & np.isinf(lower)).any():
             return float("inf"), 0.0
-        # The worst end of the range of r and of x. An infinite end is not reached: take the other.
-        left = np.where(np.isinf(lower), _finite(upper), lower)
-        right = np.where(np.isinf(upper), _finite(lower), upper)
+        # The worst end of the range of r and of x.
+        left, right = _sides(domain, len(residual))
         ends = np.maximum(
             np.maximum(low * left, high * left), np.maximum(low * right, high * right)
         )
@@ -46,9 +60,16 @@ def _support(domain: Domain, residual: np.ndarray, error: np.ndarray) -> tuple[f
     if np.isnan(size).any():
         return float("nan"), 0.0
     if isinstance(domain, Ball):
-        norm = float(row_norms(size[None])[0]) * domain.radius
+        norm = float(row_norms(size[None])[0]) * domain.outer
         return norm, norm
     return (float("inf") if size.any() else 0.0), 0.0
+
+
+def _sides(domain: Box, features: int) -> tuple[np.ndarray, np.ndarray]:
+    """The bounds of the box. An infinite one that is not reached: the other, or zero."""
+    lower, upper = domain.bounds(features)
+    left = np.where(np.isinf(lower), _finite(upper), lower)
+    return left, np.where(np.isinf(upper), _finite(lower), upper)
 
 
 def _finite(bounds: np.ndarray) -> np.ndarray:
@@ -66,6 +87,18 @@ def finite_part(domain: Domain, residual: np.ndarray) -> np.ndarray:
     return np.zeros_like(residual)
 
 
+def part_below_zero(domain: Domain, residual: np.ndarray) -> np.ndarray:
+    """The nearest residual whose product with x is nowhere positive, where x = 0 is a corner of the
+    domain: what a mixture must leave where all classes tie at 0. Elsewhere zero."""
+    if not isinstance(domain, Box):
+        return np.zeros_like(residual)
+    lower, upper = domain.bounds(len(residual))
+    if (lower > 0).any() or (upper < 0).any():
+        return np.zeros_like(residual)
+    part = np.where(upper > 0, np.minimum(residual, 0.0), residual)
+    return np.where(lower < 0, np.maximum(part, 0.0), part)
+
+
 def upper_bound_exactly(domain: Domain, r: Sequence[Fraction], s: Fraction) -> Fraction | None:
     """max over x ∈ D of r·x + s where it is rational, else any number of the same sign; None: ∞."""
     if isinstance(domain, Box):
@@ -80,7 +113,7 @@ def upper_bound_exactly(domain: Domain, r: Sequence[Fraction], s: Fraction) -> F
     if not any(r):
         return s
     if isinstance(domain, Ball):
-        square = sum(value * value for value in r) * Fraction(domain.radius) ** 2
+        square = sum(value * value for value in r) * domain.square
         return Fraction(0) if s <= 0 and square <= s * s else Fraction(1)
     return None
 
@@ -94,5 +127,5 @@ def contains_exactly(domain: Domain, x: Sequence[Fraction]) -> bool:
             for v, a, b in zip(x, lower.tolist(), upper.tolist(), strict=True)
         )
     if isinstance(domain, Ball):
-        return sum(v * v for v in x) <= Fraction(domain.radius) ** 2
+        return sum(v * v for v in x) <= domain.square
     return True

@@ -56,9 +56,9 @@ def _tilted(space: Space, classes: np.ndarray) -> list[tuple[int, Mixture]]:
             continue
         ids, weights = parts[k]
         rest = 1 - weights.sum()
-        tilt = (x @ space.to_input).astype(np.float32)
+        tilt, middle = space.tilt(x)
         # exp(w_i·x − peak) sums to the tilt's share of the weight.
-        peak = float(peak + space.centre @ tilt.astype(np.float64) - np.log(rest * (1 - _BULK)))
+        peak = float(peak + middle - np.log(rest * (1 - _BULK)))
         mixture = Mixture(ids, weights, bulk=float(rest * _BULK), tilt=tilt, peak=peak)
         found.append((int(classes[k]), mixture))
     return found

@@ -23,7 +23,10 @@ class Verdict(IntEnum):
 
 @dataclass(frozen=True)
 class Witness:
-    """An input that puts its class strictly first: x (d,) floats, or x = numerators/denominator."""
+    """An input that puts its class strictly first: x (d,) floats, or x = numerators/denominator.
+
+    Where the domain is an image x = F(u), it is u that a proof stores, and that stands here.
+    """
 
     x: np.ndarray
     numerators: tuple[int, ...] | None = None

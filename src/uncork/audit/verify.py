@@ -112,7 +112,8 @@ def _witness_leads(
     wanted = np.union1d(proofs.ids(Verdict.ARGMAXABLE), np.array(list(groups), dtype=np.int64))
 
     def check(classes: np.ndarray) -> np.ndarray:
-        inputs = proofs.stored_inputs(certifier.head, classes, backend)
+        latent = certifier.latent.width
+        inputs = proofs.stored_inputs(certifier.head, classes, latent, backend)
         return certifier.witnesses(classes, inputs, groups)
 
     stored = wanted[proofs.has_input(wanted)]
@@ -136,7 +137,7 @@ def _mixture_leads(
     lost = [t for t in proofs.ids(Verdict.UNARGMAXABLE).tolist() if t in proofs.mixtures]
     parts = [lost[start : start + _MIXTURES] for start in range(0, len(lost), _MIXTURES)]
     if any(proofs.mixtures[t].bulk for t in lost):
-        _ = certifier.bulk  # once, before the threads ask for it
+        _ = certifier.bulk, certifier.bulk_of_rows  # once, before the threads ask for them
 
     def check(part: list[int]) -> np.ndarray:
         return certifier.mixtures(part, [proofs.mixtures[t] for t in part])

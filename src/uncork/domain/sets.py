@@ -1,20 +1,27 @@
-"""Domains: the set D of inputs that can arrive at a head."""
+"""The plain domains: every input, a box, a ball."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from uncork.errors import UncorkError
 
+if TYPE_CHECKING:
+    from uncork.domain.affine import Affine
+
 
 class Domain:
-    """A convex set of inputs x. `Unbounded`, `Box` and `Ball` are the ones there are."""
+    """A convex set of inputs x: `Unbounded`, `Box`, `Ball`, or an affine image of one of these
+    (`LayerNorm`, `RMSNorm`, `Image`)."""
 
-    def contains(self, x: np.ndarray) -> np.ndarray:
-        """Whether each x (…, d) lies in the domain. Exact: no tolerance."""
+    def contains(self, x: np.ndarray, tolerance: float = 0.0) -> np.ndarray:
+        """Whether each x (…, d) lies in the domain: exactly, or for inputs that were computed with
+        rounding, up to a relative tolerance. Never true outside with a tolerance of zero."""
         raise TypeError(f"{type(self).__name__} is not a concrete domain")
 
     def check(self, features: int) -> None:
@@ -25,8 +32,15 @@ class Domain:
         """Whether x ∈ D implies s·x ∈ D for every s > 0."""
         return False
 
+    def affine(self, features: int) -> Affine:
+        """The domain as an affine image of a plain one, for inputs of that many features."""
+        from uncork.domain.affine import Affine
+
+        self.check(features)
+        return Affine(self, (), features, features)
+
     def spec(self) -> str:
-        """The text that `parse_domain` reads back."""
+        """Text that identifies the domain; `parse_domain` reads that of a plain one back."""
         raise TypeError(f"{type(self).__name__} is not a concrete domain")
 
     def __str__(self) -> str:
@@ -37,7 +51,7 @@ class Domain:
 class Unbounded(Domain):
     """Every x ∈ ℝᵈ can arrive."""
 
-    def contains(self, x: np.ndarray) -> np.ndarray:
+    def contains(self, x: np.ndarray, tolerance: float = 0.0) -> np.ndarray:
         return np.isfinite(x).all(axis=-1)
 
     @property
@@ -96,8 +110,11 @@ class Box(Domain):
         shape = (features,)
         return np.broadcast_to(self.lower, shape), np.broadcast_to(self.upper, shape)
 
-    def contains(self, x: np.ndarray) -> np.ndarray:
-        return ((x >= self.lower) & (x <= self.upper) & np.isfinite(x)).all(axis=-1)
+    def contains(self, x: np.ndarray, tolerance: float = 0.0) -> np.ndarray:
+        low, high = self.lower, self.upper
+        if tolerance:
+            low, high = low - tolerance * np.abs(low), high + tolerance * np.abs(high)
+        return ((x >= low) & (x <= high) & np.isfinite(x)).all(axis=-1)
 
     def check(self, features: int) -> None:
         if self.lower.ndim and self.lower.size != features:
@@ -143,7 +160,17 @@ class Ball(Domain):
         if not (self.radius > 0 and math.isfinite(self.radius)):
             raise UncorkError(f"a ball needs a positive finite radius, not {self.radius}")
 
-    def contains(self, x: np.ndarray) -> np.ndarray:
+    @property
+    def square(self) -> Fraction:
+        """The radius squared, exactly."""
+        return Fraction(self.radius) ** 2
+
+    @property
+    def outer(self) -> float:
+        """The radius rounded up: what a bound on everything in the ball has to use."""
+        return self.radius
+
+    def contains(self, x: np.ndarray, tolerance: float = 0.0) -> np.ndarray:
         # The float norm may round either way; scaling by a few ulps keeps the answer on the
         # safe side, at the price of refusing points within rounding of the sphere.
         x = np.asarray(x, dtype=np.float64)
@@ -151,6 +178,8 @@ class Ball(Domain):
         with np.errstate(invalid="ignore", divide="ignore"):
             scaled = np.where(largest > 0, x / np.where(largest > 0, largest, 1.0), 0.0)
         norm = largest[..., 0] * np.sqrt((scaled**2).sum(axis=-1))
+        if tolerance:
+            return np.isfinite(norm) & (norm <= self.radius * (1 + tolerance))
         slop = 1.0 + (x.shape[-1] + 8) * 2.0**-52
         return np.isfinite(norm) & (np.nextafter(norm * slop, np.inf) <= self.radius)
 
@@ -158,24 +187,26 @@ class Ball(Domain):
         return f"ball:{self.radius:.17g}"
 
 
-def parse_domain(text: str) -> Domain:
-    """Read `box:100`, `box:LO,HI`, `box:LO,HI;LO,HI;…`, `ball:R` or `unbounded`."""
-    kind, _, rest = text.strip().partition(":")
-    expected = "expected box:R, box:LO,HI, ball:R or unbounded"
-    try:
-        if kind == "unbounded" and not rest:
-            return Unbounded()
-        if kind == "ball":
-            return Ball(float(rest))
-        if kind == "box":
-            texts = rest.removesuffix(";").split(";")
-            pairs = [[float(part) for part in pair.split(",")] for pair in texts]
-            if ";" not in rest and len(pairs[0]) in (1, 2):
-                return Box(*pairs[0])
-            if all(len(pair) == 2 for pair in pairs):
-                return Box(np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs]))
-    except UncorkError:
-        raise
-    except ValueError:
-        pass
-    raise UncorkError(f"domain {text!r} is not understood: {expected}")
+class NormBall(Ball):
+    """‖u‖₂ ≤ √d, what a normalisation over d features leaves: its radius need not be a float.
+
+    `radius` is √d rounded down, so that what lies inside is inside; `outer` is √d rounded up.
+    """
+
+    features: int
+
+    def __init__(self, features: int) -> None:
+        radius = math.sqrt(features)
+        if Fraction(radius) ** 2 > features:
+            radius = math.nextafter(radius, 0.0)
+        super().__init__(radius)
+        object.__setattr__(self, "features", features)
+
+    @property
+    def square(self) -> Fraction:
+        return Fraction(self.features)
+
+    @property
+    def outer(self) -> float:
+        exact = Fraction(self.radius) ** 2 == self.features
+        return self.radius if exact else math.nextafter(self.radius, math.inf)
