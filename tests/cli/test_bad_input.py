@@ -28,7 +28,7 @@ def _saved(**arrays: object) -> Callable[[Path], None]:
 
 _W = np.eye(3)
 BAD_FILES: dict[str, tuple[str, Callable[[Path], None], str]] = {
-    "no model": ("m.bin", _no_model, "pickle"),
+    "no model": ("m.bin", _no_model, "is not a .bin file"),
     "no model, named onnx": ("m.onnx", _no_model, "m.onnx"),
     "truncated": ("m.onnx", _truncated, "m.onnx"),
     "empty file": ("m.npz", lambda path: path.write_bytes(b""), "is empty"),
@@ -79,7 +79,7 @@ def _certificates(run: Run, folder: Path) -> Path:
         (["--domain", "box:1,2;3,4"], "2 bounds but the head has 3 features"),
         (["--domain", "sphere"], "not understood"),
         (["--domain", "ball:-1"], "positive"),
-        (["--domain", "auto"], "--domain auto is not there yet"),
+        (["--domain", "automatic"], "not understood"),
         (["--classes", "0-2,x"], "'x' is no class number"),
         (["--classes", "2-1"], "ends before it begins"),
         (["--classes", "0-99999999999999999"], "the head has classes 0 to 2"),
@@ -140,4 +140,5 @@ def test_the_real_program_gives_one_line_and_no_traceback(tmp_path: Path) -> Non
     )  # fmt: skip
     assert ran.returncode == 2
     assert ran.stdout == ""
-    assert ran.stderr == f"uncork: error: {tmp_path / 'none.onnx'} does not exist: check the path\n"
+    missing = f"{tmp_path / 'none.onnx'} does not exist: check the path (a hub id is hf:owner/name)"
+    assert ran.stderr == f"uncork: error: {missing}\n"

@@ -104,7 +104,7 @@ def test_magika_labels_come_from_its_configuration() -> None:
 
 
 def test_a_detector_has_no_head_and_says_which_layers_it_ends_in() -> None:
-    with pytest.raises(UncorkError, match=r"no output comes from a Gemm or MatMul.*ConvTranspose"):
+    with pytest.raises(UncorkError, match=r"no output comes from a Gemm, MatMul.*ConvTranspose"):
         load(PP_OCR_DETECTOR)
 
 

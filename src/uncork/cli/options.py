@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from uncork.domain import parse_domain
-from uncork.errors import UncorkError
+from uncork.progress import silence
 
 
 class Device(str, Enum):
@@ -20,7 +20,8 @@ class Device(str, Enum):
 
 
 Source = Annotated[
-    str, typer.Argument(help="Model file: .npz, .npy, .safetensors or .onnx.", metavar="SOURCE")
+    str,
+    typer.Argument(help="Model file, Hugging Face folder, or hf:owner/name.", metavar="SOURCE"),
 ]
 Weight = Annotated[str | None, typer.Option(help="Name of the weight tensor.", metavar="NAME")]
 Bias = Annotated[str | None, typer.Option(help="Name of the bias tensor.", metavar="NAME")]
@@ -32,7 +33,8 @@ Labels = Annotated[
 Domain = Annotated[
     str | None,
     typer.Option(
-        help="Inputs that can arrive: box:R, box:LO,HI, ball:R or unbounded.",
+        help="Inputs that can arrive: box:R, box:LO,HI, ball:R, unbounded, @FILE, or auto: what "
+        "the source shows of what precedes the head.",
         show_default="box:100",
         metavar="SPEC",
     ),
@@ -41,18 +43,28 @@ Json = Annotated[
     str | None,
     typer.Option("--json", help="Write the result as JSON (- for stdout).", metavar="FILE"),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.", callback=silence)]
 OnDevice = Annotated[Device, typer.Option(help="Where to compute; auto: the GPU if there is one.")]
 Jobs = Annotated[
     int | None, typer.Option(help="Threads to use.", show_default="every core", metavar="N")
 ]
 
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        help="File or postgresql:// URL that results are kept in.",
+        show_default="$UNCORK_STORE, or a file in your data folder",
+        metavar="URL",
+    ),
+]
+StoredName = Annotated[
+    str | None, typer.Option(help="Only audits with this in their name.", metavar="TEXT")
+]
+StoredGroup = Annotated[str | None, typer.Option(help="Only this group.", metavar="GROUP")]
+
 
 def checked_domain(text: str | None) -> None:
     """Raise before a file is opened if the domain's text means nothing."""
-    if text is not None and text.strip() == "auto":
-        raise UncorkError(
-            "--domain auto is not there yet: give box:R, box:LO,HI, ball:R or unbounded"
-        )
-    if text is not None:
+    if text is not None and text.strip() != "auto":
         parse_domain(text)

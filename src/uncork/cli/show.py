@@ -9,47 +9,34 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from uncork.cli.output import check_writable, console, emit_json
+from uncork.cli import options
+from uncork.cli.output import check_writable, console, emit_json, shown
 from uncork.load import Description, describe
 from uncork.load.contents import printable
+from uncork.load.odd_rows import some
 
 _MOST_TENSORS = 30
-_MOST_CLASSES = 8
 
 
 def show(
-    source: Annotated[str, typer.Argument(help="Model file: .npz, .npy, .safetensors or .onnx.")],
-    weight: Annotated[str | None, typer.Option(help="Name of the weight tensor.")] = None,
-    bias: Annotated[str | None, typer.Option(help="Name of the bias tensor.")] = None,
-    transpose: Annotated[
-        bool, typer.Option("--transpose", help="Classes are the weight's columns.")
-    ] = False,
-    labels: Annotated[
-        str | None, typer.Option(help="File with one label a line, or JSON.", metavar="FILE")
-    ] = None,
-    domain: Annotated[
-        str | None,
-        typer.Option(
-            help="Inputs that can arrive: box:R, box:LO,HI, ball:R or unbounded.",
-            show_default="box:100",
-        ),
-    ] = None,
+    source: options.Source,
+    weight: options.Weight = None,
+    bias: options.Bias = None,
+    transpose: options.Transpose = False,
+    labels: options.Labels = None,
+    domain: options.Domain = None,
     every: Annotated[
         bool, typer.Option("--all", help="List every tensor, not only possible weights.")
     ] = False,
-    json_file: Annotated[
-        str | None,
-        typer.Option("--json", help="Write the findings as JSON (- for stdout).", metavar="FILE"),
-    ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="No progress on stderr (there is none to begin with).")
-    ] = False,
+    json_file: options.Json = None,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Show what was found in a model file: tensors, head, bias, labels, domain, odd rows.
+    """Show what was found in a model: tensors, head, bias, labels, domain, odd rows, and why.
 
     Decides nothing. Example: uncork show model.onnx
     """
     check_writable(json_file, "--json")
+    options.checked_domain(domain)
     found = describe(
         source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain
     )
@@ -75,20 +62,52 @@ def _print(out: Console, found: Description, every: bool) -> None:
         facts.add_row("bias", printable(found.bias))
     else:
         facts.add_row("bias", "none" if head.bias is None else "yes")
-    if head.labels is None:
-        facts.add_row("labels", "none; give them with --labels")
-    else:
-        ends = [*head.labels[:4], "…", *head.labels[-2:]] if head.classes > 6 else head.labels
-        shown = " ".join(printable(label) if label.strip() else repr(label) for label in ends)
-        facts.add_row("labels", f"{len(head.labels):,} from {found.labels_from}: {shown}")
-    assumed = "; give another with --domain" if found.domain_from == "assumed" else ""
-    facts.add_row("domain", f"{head.domain} ({found.domain_from}{assumed})")
+    for name, value in (*_labels(found), *_domain(found)):
+        facts.add_row(name, value)
     facts.add_row("fingerprint", head.fingerprint)
     for name, value in _odd(found):
         facts.add_row(name, value)
     for note in found.notes:
         facts.add_row("note", printable(note))
     out.print(facts)
+
+
+def _labels(found: Description) -> list[tuple[str, str]]:
+    head, vocabulary = found.head, found.vocabulary
+    if head is None or head.labels is None:
+        return [("labels", "none; give them with --labels")]
+    aside = {*vocabulary.padding}
+    named = [label for k, label in enumerate(head.labels) if k not in aside]
+    ends = [*named[:4], "…", *named[-2:]] if len(named) > 6 else named
+    examples = "  ".join(label if label == "…" else shown(label) for label in ends)
+    where = printable(found.labels_from)
+    lines = [("labels", f"{len(named):,} from {where}: {examples}")]
+    for name, ids in (
+        ("special", vocabulary.special),
+        ("unused", vocabulary.unused),
+        ("padding", vocabulary.padding),
+    ):
+        if ids:
+            what = "" if name == "padding" else "  " + _few([head.labels[k] for k in ids])
+            lines.append((f"{name} rows", f"{len(ids):,}: {some(ids)}{what}"))
+    return lines + [("", printable(text)) for text in vocabulary.notes]
+
+
+def _few(labels: Sequence[str]) -> str:
+    return "(" + "  ".join(map(shown, labels[:4])) + (" …)" if len(labels) > 4 else ")")
+
+
+def _domain(found: Description) -> list[tuple[str, str]]:
+    """What is used and how it came about; and what the source shows, where that is not used."""
+    assert found.head is not None
+    source, seen = found.domain_from, found.shown_domain
+    hint = "; give another with --domain" if source == "assumed" and seen is None else ""
+    lines = [("domain", f"{found.head.domain} ({printable(source)}{hint})")]
+    if seen is not None and seen.why != source:
+        lines.append(("", f"--domain auto would use {seen.domain}: {printable(seen.why)}"))
+    if seen is not None and seen.assumed:
+        lines.append(("", f"assumed for that, not seen: {printable(seen.assumed)}"))
+    return lines
 
 
 def _print_tensors(out: Console, found: Description, every: bool) -> None:
@@ -124,6 +143,10 @@ def _odd(found: Description) -> list[tuple[str, str]]:
     ]
     if found.head is not None and found.head.bias is not None and equal:
         lines.append(("tied rows", f"{_groups(odd.tied_rows)} (equal in bias too)"))
+    if odd.near_rows:
+        near = sum(map(len, odd.near_rows))
+        text = f"{near} in {len(odd.near_rows)} groups: {_groups(odd.near_rows)}"
+        lines.append(("rows within rounding", f"{text} (2⁻⁸ of their length)"))
     if odd.constant_columns:
         text = f"{_some(odd.constant_columns)}: no say in the argmax"
         lines.append(("constant features", text))
@@ -135,9 +158,7 @@ def _odd(found: Description) -> list[tuple[str, str]]:
 def _some(ids: Sequence[int]) -> str:
     if not ids:
         return "none"
-    rest = len(ids) - _MOST_CLASSES
-    text = ", ".join(map(str, ids[:_MOST_CLASSES]))
-    return f"{len(ids)}: {text}" + (" …" if rest > 0 else "")
+    return f"{len(ids)}: {some(ids)}"
 
 
 def _groups(groups: Sequence[Sequence[int]]) -> str:

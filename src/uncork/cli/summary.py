@@ -9,6 +9,7 @@ from rich.table import Table
 from uncork.audit import Audit
 from uncork.cli.output import shown
 from uncork.load.contents import printable
+from uncork.load.odd_rows import OddRows
 
 _MOST_CLASSES = 10
 _MOST_THIEVES = 3
@@ -16,7 +17,7 @@ _ALL = "all classes together"  # a mixture that names none of them
 _STAGES = ("load", "prepare", "screen", "decide", "certify")
 
 
-def print_summary(out: Console, audit: Audit) -> None:
+def print_summary(out: Console, audit: Audit, odd: OddRows | None = None) -> None:
     out.print(printable(audit.source) or "head", soft_wrap=True)
     bias = "with bias" if audit.has_bias else "no bias"
     out.print(
@@ -30,6 +31,7 @@ def print_summary(out: Console, audit: Audit) -> None:
     _print_lost(out, audit)
     _print_tied(out, audit)
     _print_undecided(out, audit)
+    _print_odd(out, audit, odd)
     low = audit.low_precision
     if low is not None:
         out.print(
@@ -110,3 +112,20 @@ def _print_undecided(out: Console, audit: Audit) -> None:
         out.print(f"Undecided: {ids}")
         out.print(f"  because {printable(why)}")
     out.print()
+
+
+def _print_odd(out: Console, audit: Audit, odd: OddRows | None) -> None:
+    """Rows that explain a lost class, or are no loss: how many of each kind can never be first."""
+    if odd is None:
+        return
+    lost = set(audit.unargmaxable.tolist())
+    asked = set(range(audit.classes)) if audit.asked is None else set(audit.asked.tolist())
+    kinds = [(name, [t for t in ids if t in asked]) for name, ids in odd.kinds()]
+    for name, ids in kinds:
+        if ids:
+            gone = len(lost.intersection(ids))
+            out.print(
+                f"{name}: {len(ids):,}" + (f", {gone:,} of them never the argmax" if gone else "")
+            )
+    if any(ids for _, ids in kinds):
+        out.print()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from uncork.domain import Domain
 from uncork.errors import UncorkError
 
 _LISTED = 8  # how many tensors an error names before it says "and N more"
@@ -48,13 +49,44 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Vocabulary:
+    """What a source says of its classes.
+
+    `labels` has one entry a class, or is None where there are none that fit; `source` says where
+    they are from, or why there are none ("" where nothing was there to look at). The other fields
+    tell apart the rows that stand for no ordinary word.
+    """
+
+    labels: tuple[str, ...] | None = None
+    source: str = ""
+    special: tuple[int, ...] = ()  # control tokens: <s>, [CLS], <|endoftext|>, a CTC blank
+    unused: tuple[int, ...] = ()  # reserved for later: [unused12], <extra_id_3>, madeupword0001
+    padding: tuple[int, ...] = ()  # rows past the tokenizer's last entry
+    tokens: tuple[str, ...] | None = None  # as the tokenizer spells them, where labels differ
+    notes: tuple[str, ...] = ()  # what does not fit: ids that are no row, rows without a name
+
+
+@dataclass(frozen=True)
+class FoundDomain:
+    """The inputs that can arrive at a head, as the source shows it.
+
+    `why` names what was seen ("LayerNorm transformer.ln_f precedes the head"); `assumed` what was
+    taken for granted without being seen, "" where nothing was.
+    """
+
+    domain: Domain
+    why: str
+    assumed: str = ""
+
+
+@dataclass(frozen=True)
 class Contents:
     """A file as its reader sees it.
 
     `choose` picks the head when nothing is named by hand and raises `AmbiguousError` where the
     file alone does not say. `around(name)` is the head with that tensor as its weight, where the
-    file itself shows how the tensor is used (None where it does not); `labels(classes)` are the
-    labels it carries and where they are from.
+    file itself shows how the tensor is used (None where it does not); `vocabulary(classes)` is what
+    it says of its classes; `domain(choice)` what precedes that head, None where it does not show.
     """
 
     path: Path
@@ -62,7 +94,8 @@ class Contents:
     tensors: Mapping[str, Tensor]
     choose: Callable[[], Choice]
     around: Callable[[str], Choice | None] = lambda name: None
-    labels: Callable[[int], tuple[tuple[str, ...] | None, str]] = lambda classes: (None, "")
+    vocabulary: Callable[[int], Vocabulary] = lambda classes: Vocabulary()
+    domain: Callable[[Choice], FoundDomain | None] = lambda choice: None
 
     def tensor(self, name: str, option: str) -> Tensor:
         """The tensor of that name, or an error that lists what is there."""
@@ -84,6 +117,13 @@ class AmbiguousError(UncorkError):
 def printable(text: str) -> str:
     """Text from a file, with what would move the cursor or break the line written as escapes."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def require_file(path: Path) -> None:
+    """Refuse what is no regular file: opening a pipe would wait for ever."""
+    if not path.is_file():
+        what = "is not a regular file" if path.exists() else "does not exist"
+        raise UncorkError(f"{path} {what}")
 
 
 def listing(tensors: Iterable[Tensor]) -> str:
@@ -172,8 +212,8 @@ _EMBEDDING_BIAS = ("final_logits_bias", "model.final_logits_bias", "cls.predicti
                    "lm_head.bias")  # fmt: skip
 
 
-def paired_bias(tensors: Mapping[str, Tensor], weight: str, classes: int) -> Tensor | None:
-    """The bias whose name goes with the weight's, if it has one number a class."""
+def bias_names(weight: str) -> list[str]:
+    """The names under which the bias of a weight of that name is looked for, likeliest first."""
     names = list(_TIED_BIAS.get(weight, ()))
     for ending, partners in _PARTNERS.items():
         if weight == ending or weight.endswith((f".{ending}", f"/{ending}")) or (
@@ -182,7 +222,12 @@ def paired_bias(tensors: Mapping[str, Tensor], weight: str, classes: int) -> Ten
             names += [weight.removesuffix(ending) + partner for partner in partners]
     if "embed" in weight or weight.endswith(("wte.weight", "shared.weight", "lm_head.weight")):
         names += _EMBEDDING_BIAS
-    for name in names:
+    return names
+
+
+def paired_bias(tensors: Mapping[str, Tensor], weight: str, classes: int) -> Tensor | None:
+    """The bias whose name goes with the weight's, if it has one number a class."""
+    for name in bias_names(weight):
         tensor = tensors.get(name)
         if (
             tensor is not None

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from uncork.domain import Domain
 from uncork.head import Head
-from uncork.load.contents import AmbiguousError
+from uncork.load.contents import AmbiguousError, FoundDomain, Vocabulary
+from uncork.load.odd_rows import OddRows, odd_rows
 from uncork.load.source import Source, find, open_source
-
-_BLOCK_ROWS = 4096
-_NEAR = 2.0**-20  # a column that varies less than this, against the most varied one, hardly counts
 
 
 @dataclass(frozen=True)
@@ -26,17 +21,6 @@ class TensorInfo:
     shape: tuple[int, ...]
     dtype: str
     role: str = ""
-
-
-@dataclass(frozen=True)
-class OddRows:
-    """Rows and columns worth a look before an audit."""
-
-    zero_rows: tuple[int, ...] = ()
-    equal_rows: tuple[tuple[int, ...], ...] = ()  # groups of classes, weights equal
-    tied_rows: tuple[tuple[int, ...], ...] = ()  # groups of classes, weights and biases equal
-    constant_columns: tuple[int, ...] = ()  # the same for every class: no say in the argmax
-    near_constant_columns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,7 +36,9 @@ class Description:
     bias: str | None = None
     why: str = ""
     labels_from: str = ""
+    vocabulary: Vocabulary = field(default_factory=Vocabulary)
     domain_from: str = ""
+    shown_domain: FoundDomain | None = None  # what the source shows, whether or not it is used
     notes: tuple[str, ...] = ()
     problem: str = ""
     odd: OddRows = field(default_factory=OddRows)
@@ -83,13 +69,15 @@ class Description:
                 "domain_from": self.domain_from,
                 "labels": None if head.labels is None else len(head.labels),
                 "labels_from": self.labels_from,
-                "odd": {
-                    "zero_rows": list(self.odd.zero_rows),
-                    "equal_rows": [list(group) for group in self.odd.equal_rows],
-                    "tied_rows": [list(group) for group in self.odd.tied_rows],
-                    "constant_columns": list(self.odd.constant_columns),
-                    "near_constant_columns": list(self.odd.near_constant_columns),
+                "labels_notes": list(self.vocabulary.notes),
+                "domain_shown": None
+                if self.shown_domain is None
+                else {
+                    "domain": str(self.shown_domain.domain),
+                    "why": self.shown_domain.why,
+                    "assumed": self.shown_domain.assumed,
                 },
+                "odd": self.odd.as_dict(),
             }
         return found
 
@@ -129,37 +117,10 @@ def describe(
         weight=found.weight_name,
         bias=found.bias_name,
         why=found.why,
-        labels_from=found.labels_from,
-        domain_from="assumed" if domain is None else "given",
+        labels_from=found.vocabulary.source if found.head.labels else "",
+        vocabulary=found.vocabulary,
+        domain_from=found.domain_from,
+        shown_domain=found.shown_domain,
         notes=found.notes,
-        odd=odd_rows(found.head),
+        odd=odd_rows(found.head, found.vocabulary),
     )
-
-
-def odd_rows(head: Head) -> OddRows:
-    """Zero rows, equal rows and columns that (nearly) never vary, in one pass over the weight."""
-    zero: list[int] = []
-    groups: dict[bytes, list[int]] = {}
-    low = np.full(head.features, np.inf)
-    high = np.full(head.features, -np.inf)
-    for first, block in head.blocks(_BLOCK_ROWS):
-        block = block + 0.0  # −0 and 0 are the same number
-        zero += (first + np.flatnonzero(~block.any(axis=1))).tolist()
-        low = np.minimum(low, block.min(axis=0))
-        high = np.maximum(high, block.max(axis=0))
-        for k, row in enumerate(block):
-            groups.setdefault(hashlib.sha256(row.tobytes()).digest(), []).append(first + k)
-    equal = [tuple(group) for group in groups.values() if len(group) > 1]
-    tied: list[tuple[int, ...]] = []
-    for group in equal:
-        by_bias: dict[float, list[int]] = {}
-        for k in group:
-            by_bias.setdefault(float(head.offsets[k]), []).append(k)
-        tied += [tuple(same) for same in by_bias.values() if len(same) > 1]
-    spread = high - low
-    widest = float(spread.max())
-    near = (spread > 0) & (spread < _NEAR * widest)
-    return OddRows(
-        tuple(zero), tuple(equal), tuple(tied),
-        tuple(np.flatnonzero(spread == 0).tolist()), tuple(np.flatnonzero(near).tolist()),
-    )  # fmt: skip

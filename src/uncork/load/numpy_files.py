@@ -14,14 +14,16 @@ from typing import IO
 import numpy as np
 
 from uncork.errors import UncorkError
+from uncork.load.archive import read_rest
 from uncork.load.contents import Contents, Tensor
+from uncork.load.marian_file import with_marian
 from uncork.load.naming import choose_by_name, choose_columns
 
 # Trained weights hardly compress, so a large member that shrank a hundredfold is no weight but a
 # file made to fill the memory.
 _LARGE_MEMBER = 256 << 20
 _MOST_COMPRESSION = 100
-_MOST_MEMBERS = 100_000
+_MOST_MEMBERS = 20_000
 _LONGEST_HEADER = 10_000  # as in NumPy itself
 _HEADER_LENGTHS = {(1, 0): "<H", (2, 0): "<I"}
 
@@ -55,11 +57,6 @@ def read_npz(path: Path) -> Contents:
         members = archive.infolist()
         if len(members) > _MOST_MEMBERS:
             raise UncorkError(f"{path} holds {len(members)} members: too many for a model")
-        if any(member.filename.endswith("data.pkl") for member in members):
-            raise UncorkError(
-                f"{path} is a PyTorch checkpoint, a pickle inside a zip, and opening a pickle runs "
-                "its code: save the weights as .safetensors and load that"
-            )
         for member in members:
             if not member.filename.endswith(".npy"):
                 continue
@@ -78,7 +75,8 @@ def read_npz(path: Path) -> Contents:
     if not tensors:
         raise UncorkError(f"{path} is a zip archive without NumPy arrays: is it an .npz file?")
     choose = functools.partial(choose_by_name, path, tensors)
-    return Contents(path, "npz", tensors, choose, functools.partial(choose_columns, path, tensors))
+    around = functools.partial(choose_columns, path, tensors)
+    return with_marian(Contents(path, "npz", tensors, choose, around))
 
 
 def _read_member(path: Path, member_name: str, where: str) -> np.ndarray:
@@ -92,7 +90,7 @@ def _read_member(path: Path, member_name: str, where: str) -> np.ndarray:
             )
         with archive.open(member) as file:
             shape, fortran, dtype = _header(file, where)
-            data = file.read()  # zipfile stops at the size it announced, and checks the CRC
+            data = read_rest(file)  # stops at the size it announced, and checks the CRC
     if len(data) != math.prod(shape) * dtype.itemsize:
         raise UncorkError(f"{where} is truncated: {_text(shape, dtype)} expected")
     return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")

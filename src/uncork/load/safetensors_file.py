@@ -13,7 +13,8 @@ import ml_dtypes
 import numpy as np
 
 from uncork.errors import UncorkError
-from uncork.load.contents import Contents, Tensor
+from uncork.load.contents import Contents, Tensor, require_file
+from uncork.load.hugging_face.remote import remote
 from uncork.load.naming import choose_by_name, choose_columns
 
 _TYPES: dict[str, Any] = {
@@ -36,7 +37,11 @@ def looks_like_safetensors(start: bytes, size: int) -> bool:
 
 def read_safetensors(path: Path) -> Contents:
     """Every tensor of the file as a view of the mapped file: nothing is copied."""
-    size = path.stat().st_size
+    require_file(path)
+    elsewhere = remote(path)
+    if elsewhere is not None:
+        elsewhere.safetensors_header()
+    size = path.stat().st_size if elsewhere is None else elsewhere.size
     with path.open("rb") as file:
         start = file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
@@ -91,9 +96,13 @@ def _tensor(path: Path, name: str, entry: Any, begin: int, size: int) -> Tensor:
 
 
 def _map(path: Path, dtype: np.dtype, shape: tuple[int, ...], offset: int) -> np.ndarray:
-    if math.prod(shape) == 0:
+    size = math.prod(shape) * dtype.itemsize
+    if size == 0:
         return np.zeros(shape, dtype)
-    mapped = np.memmap(path, np.uint8, "r", offset, (math.prod(shape) * dtype.itemsize,))
+    elsewhere = remote(path)
+    if elsewhere is not None:
+        path, offset = elsewhere.range(offset, offset + size)
+    mapped = np.memmap(path, np.uint8, "r", offset, (size,))
     return mapped.view(np.ndarray).view(dtype).reshape(shape)
 
 

@@ -1,40 +1,30 @@
-"""Opening a source: the file's first bytes pick the reader, and the reader finds the head."""
+"""Opening a source: what it is picks the reader, and the reader finds the head."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from uncork.domain import Domain, parse_domain
+from uncork.domain import Box, Domain, parse_domain
 from uncork.errors import UncorkError
 from uncork.head import Head
-from uncork.load.contents import Contents, choose_by_hand
-from uncork.load.labels import read_labels
-from uncork.load.numpy_files import read_npy, read_npz
-from uncork.load.onnx_file import read_onnx
-from uncork.load.safetensors_file import looks_like_safetensors, read_safetensors
+from uncork.load.contents import (
+    Choice,
+    Contents,
+    FoundDomain,
+    Vocabulary,
+    choose_by_hand,
+    printable,
+)
+from uncork.load.formats import FOLDER, recognise
+from uncork.load.hugging_face.hub_address import is_address, parse_address
+from uncork.load.vocabulary import read_vocabulary
 
 Source = str | os.PathLike[str]
 T = TypeVar("T")
-
-_SUFFIXES = (".npz", ".npy", ".safetensors", ".onnx")
-_FORMATS = ", ".join(_SUFFIXES[:-1]) + " or " + _SUFFIXES[-1]
-_OTHERS = {  # the first bytes of files people will try
-    b"\x89HDF": "an HDF5 file (Keras?)",
-    b"GGUF": "a GGUF file",
-    b"\xba\x16\x4f\x2f": "a fastText model",
-    b"\x1f\x8b": "gzip-compressed: unpack it first",
-    b"BZh": "bzip2-compressed: unpack it first",
-    b"\xfd7zX": "xz-compressed: unpack it first",
-    b"(\xb5/\xfd": "zstd-compressed: unpack it first",
-    b"version https://git-lfs": "a Git LFS pointer, not the file itself: run git lfs pull",
-    b"<!DOCTYPE": "a web page, not a model: was the download refused?",
-    b"<html": "a web page, not a model: was the download refused?",
-}
-_PICKLES = (".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".joblib")
 
 
 @dataclass(frozen=True)
@@ -46,12 +36,14 @@ class Found:
     weight_name: str
     bias_name: str | None
     why: str
-    labels_from: str
+    vocabulary: Vocabulary
+    shown_domain: FoundDomain | None  # what the source shows, whether or not it was asked for
+    domain_from: str  # how the head came by its domain: "given", "assumed" or what was seen
     notes: tuple[str, ...]
 
 
 def find(
-    source: Source,
+    source: Source | Any,
     *,
     weight: str | None = None,
     bias: str | None = None,
@@ -61,45 +53,66 @@ def find(
     contents: Contents | None = None,
 ) -> Found:
     """As `uncork.load`, and says which tensors were taken, why, and what is worth noting."""
-    if isinstance(domain, str):
-        domain = parse_domain(domain)
+    auto = isinstance(domain, str) and domain.strip() == "auto"
+    given = parse_domain(domain) if isinstance(domain, str) and not auto else domain
     contents = open_source(source) if contents is None else contents
     path = contents.path
     choice = _guarded(
         path, contents.format, lambda: choose_by_hand(contents, weight, bias, transpose)
     )
     notes = list(choice.notes)
+    shown = _guarded(path, contents.format, lambda: _shown_domain(contents, choice))
+    if not auto:
+        chosen = None if given is None else given
+        domain_from = "assumed" if given is None else "given"
+    elif shown is not None:
+        chosen, domain_from = shown.domain, shown.why
+    else:
+        chosen = Box(100)
+        domain_from = "assumed: the source does not show what precedes the head"
+    assert chosen is None or isinstance(chosen, Domain)
     try:
-        head = Head(choice.weight, choice.bias, domain=domain, source=str(path))
+        head = Head(choice.weight, choice.bias, domain=chosen, source=str(path))
     except UncorkError as error:
         bias_text = f", bias {choice.bias_name!r}" if choice.bias_name else ""
         raise UncorkError(f"{path} (weight {choice.weight_name!r}{bias_text}): {error}") from error
     if labels is None:
-        names, labels_from = _guarded(path, contents.format, lambda: contents.labels(head.classes))
-        if names is None and labels_from:
-            notes.append(f"no labels: {labels_from}")
-            labels_from = ""
+        vocabulary = _guarded(path, contents.format, lambda: contents.vocabulary(head.classes))
+        if vocabulary.labels is None and vocabulary.source:
+            notes.append(f"no labels: {vocabulary.source}")
     elif isinstance(labels, str | os.PathLike):
-        names, labels_from = read_labels(Path(labels), head.classes), str(labels)
+        vocabulary = read_vocabulary(Path(labels), head.classes)
     else:
-        names, labels_from = tuple(labels), "given"
-    if names is not None:
-        head = Head(head.weight, head.bias, names, head.domain, source=str(path))
+        vocabulary = Vocabulary(tuple(labels), "given")
+    if vocabulary.labels is not None:
+        head = Head(head.weight, head.bias, vocabulary.labels, head.domain, source=str(path))
     return Found(
-        head, contents, choice.weight_name, choice.bias_name, choice.why, labels_from, tuple(notes)
-    )
+        head, contents, choice.weight_name, choice.bias_name, choice.why, vocabulary, shown,
+        domain_from, tuple(notes),
+    )  # fmt: skip
 
 
-def open_source(source: Source) -> Contents:
-    """The tensors of a file, by the reader its first bytes call for."""
-    path = Path(source)
+def open_source(source: Source | Any) -> Contents:
+    """The tensors of a file, a folder, a hub repository or a live model."""
+    if not isinstance(source, str | os.PathLike):
+        from uncork.load.live import open_live
+
+        return open_live(source)
+    if isinstance(source, str) and is_address(source):
+        from uncork.load.hugging_face.hub import fetch
+
+        found = _guarded(Path(source), "a hub repository", lambda: fetch(source))
+        # What people typed says more than where it lies in the cache.
+        return replace(_open_path(found), path=Path(str(parse_address(source))))
+    return _open_path(Path(source))
+
+
+def _open_path(path: Path) -> Contents:
     try:
         if path.is_dir():
-            inside = sorted(p.name for p in path.iterdir() if p.suffix in _SUFFIXES)
-            hint = f", for example {path / inside[0]}" if inside else f" ({_FORMATS})"
-            raise UncorkError(f"{path} is a folder: name the model file inside it{hint}")
+            return _guarded(path, FOLDER.name, lambda: FOLDER.read(path))
         if not path.exists():
-            raise UncorkError(f"{path} does not exist: check the path")
+            raise UncorkError(f"{path} does not exist: check the path (a hub id is hf:owner/name)")
         if not path.is_file():
             raise UncorkError(f"{path} is not a regular file")
         size = path.stat().st_size
@@ -112,45 +125,29 @@ def open_source(source: Source) -> Contents:
         raise UncorkError(f"{path} cannot be opened: {reason}") from error
     if size == 0:
         raise UncorkError(f"{path} is empty")
-    name, reader = _reader(path, start, size)
-    return _guarded(path, name, lambda: reader(path))
+    kind = recognise(path, start, size)
+    return _guarded(path, kind.name, lambda: kind.read(path))
 
 
-def _reader(path: Path, start: bytes, size: int) -> tuple[str, Callable[[Path], Contents]]:
-    suffix = path.suffix.lower()
-    if start.startswith(b"\x93NUMPY"):
-        return "npy", read_npy
-    if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        return "npz", read_npz
-    if looks_like_safetensors(start, size):
-        return "safetensors", read_safetensors
-    for magic, what in _OTHERS.items():
-        if start.startswith(magic):
-            raise UncorkError(f"{path} is {what}; uncork reads {_FORMATS}")
-    pickled = start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
-    if pickled or suffix in _PICKLES:
-        raise UncorkError(
-            f"{path} is a pickle{'' if pickled else ' by its name'}, and opening a pickle runs its "
-            "code: save the weights as .safetensors and load that"
-        )
-    if suffix == ".safetensors":
-        return "safetensors", read_safetensors
-    # A protobuf has no magic; an ONNX model starts with its field 1, the version of the format.
-    if suffix == ".onnx" or start[:1] == b"\x08":
-        return "onnx", read_onnx
-    if suffix in (".npz", ".npy"):
-        raise UncorkError(f"{path} is not a NumPy file, whatever its name: truncated or damaged")
-    raise UncorkError(f"{path} is no model that uncork reads: expected {_FORMATS}")
+def _shown_domain(contents: Contents, choice: Choice) -> FoundDomain | None:
+    """What the source shows of what precedes the head, if it fits the head."""
+    shown = contents.domain(choice)
+    if shown is not None:
+        shown.domain.check(choice.weight.shape[1])
+    return shown
 
 
 def _guarded(path: Path, kind: str, work: Callable[[], T]) -> T:
     """Run a reader; whatever a damaged file makes it raise becomes one clear line."""
     try:
         return work()
-    except UncorkError:
-        raise
+    except UncorkError as error:
+        # Names in a file are whatever its author chose, and must not move a terminal's cursor.
+        if str(error).isprintable():
+            raise
+        raise type(error)(printable(str(error))) from error
     except MemoryError as error:
         raise UncorkError(f"{path} does not fit into memory as {kind}") from error
     except Exception as error:
-        text = " ".join(str(error).split())[:200] or type(error).__name__
+        text = printable(" ".join(str(error).split())[:200]) or type(error).__name__
         raise UncorkError(f"{path} cannot be read as {kind}: {text}") from error

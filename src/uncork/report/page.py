@@ -21,20 +21,22 @@ from typing import Any
 import numpy as np
 
 from uncork.audit.result import Audit
-from uncork.domain import Ball, Box, Domain
+from uncork.domain import Ball, Box, Domain, Image, LayerNorm, RMSNorm
 from uncork.errors import UncorkError
 from uncork.load.contents import printable
+from uncork.load.odd_rows import OddRows, odd_rows
 
 _THIEVES = 5
 _LONGEST_LABEL = 200
+_FEW = 6
 
 
-def write_report(audit: Audit, path: str | os.PathLike[str]) -> None:
+def write_report(audit: Audit, path: str | os.PathLike[str], odd: OddRows | None = None) -> None:
     """Write the page to a file, whole or not at all."""
     target = Path(path)
     temporary = target.with_name(target.name + ".part")
     try:
-        temporary.write_text(report_page(audit), encoding="utf-8")
+        temporary.write_text(report_page(audit, odd), encoding="utf-8")
         temporary.replace(target)
     except OSError as error:
         raise UncorkError(f"{target}: cannot be written: {error.strerror or error}") from None
@@ -42,8 +44,10 @@ def write_report(audit: Audit, path: str | os.PathLike[str]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def report_page(audit: Audit) -> str:
-    """The page as text."""
+def report_page(audit: Audit, odd: OddRows | None = None) -> str:
+    """The page as text; odd rows are looked for in the audit's own head where none are given."""
+    if odd is None and audit.head is not None:
+        odd = odd_rows(audit.head)
     template = files("uncork.report").joinpath("page.html").read_text(encoding="utf-8")
     script = template.split("<script>")[1].split("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -58,12 +62,14 @@ def report_page(audit: Audit) -> str:
         "assumed": _escaped(_in_words(audit.domain, audit.features)),
         "bias": "z = Wx + b" if audit.has_bias else "z = Wx",
         "source": _escaped(shlex.quote(audit.source or "model.onnx")),
-        "domain": _escaped(audit.domain.spec()),
+        "domain_name": _escaped(audit.domain.spec()),
+        "domain": _escaped(_on_the_command_line(audit.domain)),
         "drop": "" if audit.has_bias else " --drop-bias",
         "fingerprint": _escaped(audit.fingerprint),
         "seconds": f"{audit.seconds.get('total', 0.0):.1f}",
         "device": _escaped(audit.device),
         "version": _version(),
+        "odd": _odd(audit, odd),
         "data": _data(audit),
     }
     # One pass, so that nothing from the model is looked at for markers of its own.
@@ -105,7 +111,47 @@ def _in_words(domain: Domain, features: int) -> str:
         )
     if isinstance(domain, Ball):
         return f"every input of Euclidean length at most {domain.radius:g}"
+    if isinstance(domain, (LayerNorm, RMSNorm)):
+        name = "LayerNorm" if isinstance(domain, LayerNorm) else "RMSNorm"
+        parts = [
+            what
+            for what, array in (("gain", domain.gain), ("offset", domain.offset))
+            if array is not None
+        ]
+        own = f" with the model's own {' and '.join(parts)}" if parts else ""
+        return f"every input that can leave a {name} over {domain.features} features{own}"
+    if isinstance(domain, Image):
+        inner = _in_words(
+            domain.inner, features if domain.matrix is None else domain.matrix.shape[1]
+        )
+        made = "a linear map" if domain.matrix is not None else "a constant shift"
+        return f"the image under {made} of {inner}"
     return "every input there is, however large"
+
+
+def _on_the_command_line(domain: Domain) -> str:
+    """What `--domain` takes: the text of a plain domain, `auto` for what only the model holds."""
+    return "auto" if isinstance(domain, (LayerNorm, RMSNorm, Image)) else domain.spec()
+
+
+def _odd(audit: Audit, odd: OddRows | None) -> str:
+    """Kinds of odd rows, how many of each are lost, and the first few by name."""
+    if odd is None:
+        return "<p>The weights were not at hand when this page was made.</p>"
+    lost = set(audit.unargmaxable.tolist())
+    parts = []
+    for name, ids in odd.kinds():
+        if not ids:
+            continue
+        gone = len(lost.intersection(ids))
+        few = ", ".join(f"{t} {_label(audit, t)}" if audit.labels else str(t) for t in ids[:_FEW])
+        text = f"{len(ids):,}, of which {gone:,} can never be the argmax: {few}"
+        parts.append(
+            f"<dt>{name}</dt><dd>{_escaped(text + (' …' if len(ids) > _FEW else ''))}</dd>"
+        )
+    if not parts:
+        return "<p>None: no row is zero, equal to another or within rounding of it.</p>"
+    return f"<dl>{''.join(parts)}</dl>"
 
 
 def _data(audit: Audit) -> str:

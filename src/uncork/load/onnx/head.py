@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +10,19 @@ import numpy as np
 
 from uncork.errors import UncorkError
 from uncork.load.contents import Choice
-from uncork.load.onnx_tensors import Constants, attribute, dequantise
+from uncork.load.onnx.linear import data_axis, data_input, weight_input
+from uncork.load.onnx.site import Site
+from uncork.load.onnx.tensors import Constants, attribute, dequantise
 
 # One logit a class goes in, the same logits come out, perhaps in another shape or type.
 _SAME_LOGITS = {"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout"}
 
 
-def weight_input(node: Any, constants: Constants) -> int | None:
-    """Which input of a linear node is its constant weight; None where the node is none."""
-    if node.op_type in ("Gemm", "MatMul", "MatMulInteger") and len(node.input) >= 2:
-        left, right = (constants.is_constant(name) for name in node.input[:2])
-        if right and not left:
-            return 1
-        if left and not right and node.op_type == "MatMul":
-            return 0
-    return None
-
-
 def build_head(
     path: Path, nodes: list[Any], constants: Constants, index: int, between: set[int]
-) -> tuple[Choice, set[int]]:
-    """The head of linear node `index`, and which of the nodes `between` it and the output it took.
+) -> tuple[Choice, set[int], Site]:
+    """The head of linear node `index`, which of the nodes `between` it and the output it took, and
+    where it sits.
 
     Scales and biases that follow the node are folded in only where that is exact.
     """
@@ -38,11 +31,27 @@ def build_head(
     assert side is not None
     name = node.input[side]
     weight_name = constants.origin(name)
-    weight = _matrix(path, weight_name, constants.value(name))
+    weight = constants.value(name)
+    if node.op_type == "Conv":  # 1×1: the same matrix at every position
+        weight = weight.reshape(weight.shape[:2])
+    weight = _matrix(path, weight_name, weight)
     notes: list[str] = []
     bias: np.ndarray | None = None
     bias_name: str | None = None
-    if node.op_type == "Gemm":
+    if node.op_type == "Conv":
+        if len(node.input) > 2 and node.input[2]:
+            if not constants.is_constant(node.input[2]):
+                raise UncorkError(f"{path}: the bias {node.input[2]!r} of the head is no constant")
+            bias = _vector(path, node.input[2], constants.value(node.input[2]), len(weight))
+            bias_name = constants.origin(node.input[2])
+    elif node.op_type in ("QLinearMatMul", "QGemm"):
+        weight, bias, bias_name = _quantised(path, node, constants, weight, weight_name)
+        what = "steps of its scale" if node.op_type == "QGemm" else "numbers"
+        notes.append(
+            f"{weight_name} is quantised and used exactly, its inputs counted in {what}; the model "
+            "also rounds the logits to 8 bits, where many classes can share first place"
+        )
+    elif node.op_type == "Gemm":
         weight = weight if attribute(node, "transB", 0) else weight.T
         weight = _times(path, weight_name, weight, attribute(node, "alpha", 1.0))
         if len(node.input) > 2 and node.input[2]:
@@ -66,11 +75,13 @@ def build_head(
 
     follow = _Follower(path, nodes, constants, between, integer=node.op_type == "MatMulInteger")
     used: set[int] = set()
-    value = node.output[0]
+    value = logits = node.output[0]
     while (step := follow.next(value, weight.shape[0], has_bias=bias is not None)) is not None:
         kind, k, constant_name, constant = step
         used.add(k)
         value = nodes[k].output[0]
+        if kind != "same":
+            logits = value
         if kind == "scale":
             weight = _times(path, weight_name, weight, constant)
         elif kind == "divide" and bias is None:
@@ -84,7 +95,51 @@ def build_head(
         np.ascontiguousarray(weight), bias, weight_name, bias_name, f"weight of a {node.op_type}",
         tuple(notes),
     )  # fmt: skip
-    return choice, used
+    return choice, used, _site(nodes, constants, index, side, logits)
+
+
+def _site(nodes: list[Any], constants: Constants, index: int, side: int, logits: str) -> Site:
+    node = nodes[index]
+    rank = None
+    if node.op_type == "Conv":
+        rank = len(constants.shape(node.input[side]))
+    axis = data_axis(node, side, rank)
+    site = Site(
+        index, node.input[data_input(node, side)], axis, logits,
+        axis if node.op_type == "Conv" or side == 0 else -1,
+    )  # fmt: skip
+    zero = node.input[2] if len(node.input) > 2 else ""
+    if node.op_type == "QLinearMatMul":
+        return replace(site, quantised=(node.input[1], zero))
+    if node.op_type == "QGemm":
+        return replace(site, in_steps=(node.input[1], zero))
+    if node.op_type == "MatMulInteger":
+        maker = {o: n for n in nodes for o in n.output}.get(site.input)
+        if maker is not None and maker.op_type == "DynamicQuantizeLinear":
+            return replace(site, dynamic=(maker.output[1], maker.output[2]))
+    return site
+
+
+def _quantised(
+    path: Path, node: Any, constants: Constants, weight: np.ndarray, name: str
+) -> tuple[np.ndarray, np.ndarray | None, str | None]:
+    """Weight and bias of QLinearMatMul and QGemm: (q − zero point)·scale, exactly.
+
+    The bias of QGemm is counted in steps of both scales. So are its logits here, but for the
+    weight's: that makes x the input's integers less their zero point, and nothing is rounded.
+    """
+    scale, zero = constants.value(node.input[4]), constants.value(node.input[5])
+    turned = node.op_type == "QGemm" and attribute(node, "transB", 0)
+    if turned:
+        weight = weight.T
+    matrix = dequantise(path, name, weight, zero, scale).T
+    if node.op_type != "QGemm" or len(node.input) < 7 or not node.input[6]:
+        return matrix, None, None
+    if attribute(node, "alpha", 1.0) <= 0 or not constants.is_constant(node.input[6]):
+        raise UncorkError(f"{path}: QGemm with a bias that is no constant, or alpha below zero")
+    bias = _vector(path, node.input[6], constants.value(node.input[6]), len(matrix))
+    steps = np.broadcast_to(np.asarray(scale).reshape(-1), (len(matrix),))
+    return matrix, _times(path, node.input[6], bias, steps), constants.origin(node.input[6])
 
 
 class _Follower:
@@ -111,6 +166,9 @@ class _Follower:
         node = self.nodes[k]
         if node.op_type in _SAME_LOGITS and node.input[0] == value:
             return "same", k, "", None
+        if node.op_type == "DequantizeLinear" and node.input[0] == value:
+            scale = self.constants.value(node.input[1])  # rounded logits: the same, but for that
+            return ("same", k, "", None) if scale.size == 1 else None
         if len(node.input) != 2:
             return None
         other = node.input[1] if node.input[0] == value else node.input[0]

@@ -72,6 +72,12 @@ class Constants:
             name = self.nodes[name].input[0]
         return name
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A constant's shape, from the header alone where it is stored as it is used."""
+        if name in self.stored:
+            return tuple(int(n) for n in self.stored[name].dims)
+        return self.value(name).shape
+
     def value(self, name: str) -> np.ndarray:
         """A constant's value, through the ops exporters leave between it and its use."""
         steps: list[Any] = []
@@ -184,6 +190,22 @@ def attribute(node: Any, name: str, default: Any) -> Any:
                 return float(found.f)
             return list(found.ints) if found.type == 7 else int(found.i)
     return default
+
+
+def attribute_text(node: Any, name: str) -> str:
+    """A text attribute of a node, "" where it has none."""
+    for found in node.attribute:
+        if found.name == name and found.type == 3:  # AttributeProto.STRING
+            return str(found.s.decode("utf-8", "replace"))
+    return ""
+
+
+def attribute_texts(node: Any, name: str) -> list[str]:
+    """An attribute that is a list of texts."""
+    for found in node.attribute:
+        if found.name == name and found.type == 8:  # AttributeProto.STRINGS
+            return [text.decode("utf-8", "replace") for text in found.strings]
+    return []
 
 
 def dequantise(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from uncork.errors import UncorkError
+from uncork.load.contents import Vocabulary
 
 _MOST_BYTES = 256 << 20
 _MOST_LITERAL = 4 << 20  # a syntax tree takes a hundred times the text
@@ -96,9 +97,7 @@ def _from_json(data: Any, classes: int) -> list[str] | None:
     return inner[0] if inner and all(other == inner[0] for other in inner) else None
 
 
-def labels_from_metadata(
-    metadata: Mapping[str, str], classes: int
-) -> tuple[tuple[str, ...] | None, str]:
+def labels_from_metadata(metadata: Mapping[str, str], classes: int) -> Vocabulary:
     """The labels an ONNX model carries, and which entry they came from (or why none)."""
     for key in _METADATA_KEYS:
         text = metadata.get(key)
@@ -106,10 +105,12 @@ def labels_from_metadata(
             continue
         for labels, how in _readings(key, text, classes):
             if len(labels) == classes:
-                return tuple(labels), f"metadata {key!r}{how}"
+                blank = (0,) if labels[0] == BLANK else ()
+                return Vocabulary(tuple(labels), f"metadata {key!r}{how}", special=blank)
         counts = sorted({len(labels) for labels, _ in _readings(key, text, classes)})
-        return None, f"metadata {key!r} has {counts[0]} entries for {classes} classes: not used"
-    return None, ""
+        why = f"metadata {key!r} has {counts[0]} entries for {classes} classes: not used"
+        return Vocabulary(None, why)
+    return Vocabulary()
 
 
 def _readings(key: str, text: str, classes: int) -> list[tuple[list[str], str]]:

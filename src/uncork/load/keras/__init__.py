@@ -1,0 +1,1 @@
+"""Keras models, `.keras` and `.h5`."""

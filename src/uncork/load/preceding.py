@@ -1,0 +1,110 @@
+"""The domain that a located head's norm or activation gives, from the numbers stored for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from uncork.domain import Box, Domain, Image, LayerNorm, RMSNorm
+from uncork.load.activation_ranges import RANGES
+from uncork.load.contents import FoundDomain, Tensor, printable
+from uncork.load.hugging_face.architectures import (
+    NO_PARAMETERS,
+    ONE_PLUS,
+    ONE_PLUS_FLOAT32,
+    Activation,
+    Norm,
+)
+from uncork.load.hugging_face.locate import Located
+
+
+def found_domain(
+    located: Located, tensors: Mapping[str, Tensor], features: int
+) -> FoundDomain | None:
+    """What precedes the head, as a domain; None where that is not known or does not fit."""
+    step = located.before
+    if isinstance(step, Norm):
+        found = _norm(located, step, tensors, features)
+    else:
+        found = None if step is None else _activation(step)
+    if found is None:
+        return None
+    domain, why = found
+    assumed = []
+    if located.layout.padding:
+        assumed.append("padded positions, whose inputs are set to zero, are left out")
+    if located.config.get("auto_map"):
+        assumed.append(
+            "the model's own code (auto_map in config.json) does what transformers' "
+            f"{located.kind!r} does"
+        )
+    return FoundDomain(domain, why, "; ".join(assumed))
+
+
+def _activation(step: Activation) -> tuple[Domain, str]:
+    low, high = RANGES[step.name]  # `locate` leaves none whose range is not known
+    return Box(low, high), f"{step.name} of {step.of} precedes the head"
+
+
+def _norm(
+    located: Located, step: Norm, tensors: Mapping[str, Tensor], features: int
+) -> tuple[Domain, str] | None:
+    matrix, shift = _array(tensors, located.project), _array(tensors, located.project_offset)
+    width = features
+    if matrix is not None:
+        if matrix.ndim != 2 or matrix.shape[0] != features:
+            return None
+        width = matrix.shape[1]
+    gain = _gain(step, _array(tensors, located.gain))
+    offset = _array(tensors, located.offset)
+    if any(array is not None and array.shape != (width,) for array in (gain, offset)):
+        return None
+    steps = [f"{step.kind} {_parameters(located, step)}"]
+    if located.layout.shrink and _shrinks(located):
+        # A power of two in T5's own sizes; elsewhere within rounding, as the model's product is.
+        gain = (np.ones(width) if gain is None else gain) * float(features) ** -0.5
+        steps.append(f"the factor {features}^-½ of a tied head")
+    inner: LayerNorm | RMSNorm
+    if step.kind == "LayerNorm":
+        inner = LayerNorm(gain, offset, features=width)
+    else:
+        inner = RMSNorm(gain, features=width)
+    if matrix is not None:
+        steps.append(f"the linear map {printable(str(located.project))}")
+    last = ", then ".join(steps) + (" precede the head" if len(steps) > 1 else " precedes the head")
+    return (inner if matrix is None else Image(inner, matrix, shift)), last
+
+
+def _gain(step: Norm, stored: np.ndarray | None) -> np.ndarray | None:
+    """The gain as the model computes it from what is stored."""
+    if stored is None or step.gain == NO_PARAMETERS:
+        return None
+    if step.gain == ONE_PLUS:
+        stored = (stored + stored.dtype.type(1)).astype(stored.dtype)
+    elif step.gain == ONE_PLUS_FLOAT32:
+        stored = np.float32(1) + stored.astype(np.float32)
+    return stored.astype(np.float64)
+
+
+def _parameters(located: Located, step: Norm) -> str:
+    if located.gain is None:
+        return f"without parameters, as model type {located.kind!r} has it,"
+    gain = printable(located.gain)
+    if step.gain in (ONE_PLUS, ONE_PLUS_FLOAT32):
+        gain = f"1 + {gain}"
+    if located.offset is None:
+        return f"with gain {gain}"
+    return f"with gain {gain} and offset {printable(located.offset)}"
+
+
+def _shrinks(located: Located) -> bool:
+    config: Mapping[str, Any] = located.config
+    setting = config.get(located.layout.shrink)
+    # Older configurations say it by `tie_word_embeddings` alone.
+    return (config.get("tie_word_embeddings") if setting is None else setting) is not False
+
+
+def _array(tensors: Mapping[str, Tensor], name: str | None) -> np.ndarray | None:
+    return None if name is None else tensors[name].read()

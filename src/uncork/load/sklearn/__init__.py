@@ -1,0 +1,1 @@
+"""scikit-learn classifiers, live or as skops files."""

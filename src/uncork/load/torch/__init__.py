@@ -1,0 +1,1 @@
+"""PyTorch checkpoints, read without torch and without running their pickle."""

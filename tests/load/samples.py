@@ -1,0 +1,165 @@
+"""A small valid file of every format that is read, by the real tool where there is one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+W = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+B = np.arange(6, dtype=np.float32)
+
+
+def _npy(path: Path) -> None:
+    np.save(path, W)
+
+
+def _npz(path: Path) -> None:
+    np.savez(path, weight=W, bias=B)
+
+
+def _compressed(path: Path) -> None:
+    np.savez_compressed(path, weight=W, bias=B)
+
+
+def _marian(path: Path) -> None:
+    text = b"type: transformer\ndec-depth: 1\ntransformer-postprocess: dan\n"
+    np.savez(path, **{
+        "special:model.yml": np.frombuffer(text, np.int8), "Wemb": W,
+        "decoder_ff_logit_out_b": B[None], "decoder_l1_ffn_ffn_ln_scale": W[:1] ** 2 + 1,
+        "decoder_l1_ffn_ffn_ln_bias": W[1:2],
+    })  # fmt: skip
+
+
+def _safetensors(path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    save_file({"weight": W, "bias": B}, path)
+
+
+def _torch(path: Path, zipped: bool = True) -> None:
+    import torch
+
+    state = {"lm_head.weight": torch.from_numpy(W), "lm_head.bias": torch.from_numpy(B)}
+    torch.save({"state_dict": state}, path, _use_new_zipfile_serialization=zipped)
+
+
+def _legacy(path: Path) -> None:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _torch(path, zipped=False)
+
+
+def _onnx(path: Path) -> None:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    nodes = [
+        helper.make_node("Relu", ["x"], ["h"]),
+        helper.make_node("Gemm", ["h", "weight", "bias"], ["y"], transB=1),
+        helper.make_node("Softmax", ["y"], ["p"]),
+    ]
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, size])
+        for name, size in (("x", 4), ("p", 6))
+    ]
+    stored = [numpy_helper.from_array(W, "weight"), numpy_helper.from_array(B, "bias")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], stored)
+    onnx.save(helper.make_model(graph), path)
+
+
+def _gguf(path: Path) -> None:
+    import gguf
+
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_token_list([f"t{n}" for n in range(6)])
+    writer.add_tensor("output.weight", np.repeat(W, 8, axis=1))
+    writer.add_tensor("output_norm.weight", np.ones(32, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _fasttext(path: Path) -> None:
+    import fasttext
+
+    text = path.with_suffix(".txt")
+    text.write_text("".join(f"__label__{n % 6} w{n % 6} w{n % 5}\n" for n in range(60)))
+    # The real tool fills its matrices in tenths, by ten threads, and leaves a remainder unset.
+    options = {"dim": 10, "thread": 10, "verbose": 0, "epoch": 1, "bucket": 0, "loss": "softmax"}
+    fasttext.train_supervised(str(text), **options).save_model(str(path))
+    text.unlink()
+
+
+def _keras(path: Path) -> None:
+    os.environ["KERAS_BACKEND"] = "torch"
+    import logging
+
+    import keras
+
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    layers = [keras.Input((3,)), keras.layers.Dense(4, activation="relu"), keras.layers.Dense(6)]
+    keras.Sequential(layers).save(path)
+
+
+def _skops(path: Path) -> None:
+    import skops.io
+    from sklearn.linear_model import LogisticRegression
+
+    model = LogisticRegression().fit(
+        np.random.default_rng(1).normal(size=(30, 4)), np.arange(30) % 6
+    )
+    skops.io.dump(model, path)
+
+
+def _tflite(path: Path) -> None:
+    from test_tflite_file import network
+
+    network(path)
+
+
+def _tesseract(path: Path) -> None:
+    from test_tesseract_file import traineddata
+
+    traineddata(path)
+
+
+def _folder(path: Path) -> None:
+    """A sharded Hugging Face folder; the file to damage is its index."""
+    from safetensors.numpy import save_file
+
+    folder = path.parent
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 6,
+              "hidden_size": 4}  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    shards = {"lm_head.weight": "model-00001-of-00002.safetensors",
+              "model.norm.weight": "model-00002-of-00002.safetensors"}  # fmt: skip
+    save_file({"lm_head.weight": W}, folder / shards["lm_head.weight"])
+    save_file({"model.norm.weight": B[:4] + 1}, folder / shards["model.norm.weight"])
+    path.write_text(json.dumps({"metadata": {"total_size": 112}, "weight_map": shards}))
+
+
+def _config(path: Path) -> None:
+    """The same; the file to damage is its configuration."""
+    _folder(path.parent / "model.safetensors.index.json")
+
+
+SAMPLES: dict[str, Callable[[Path], None]] = {
+    "m.npy": _npy, "m.npz": _npz, "c.npz": _compressed, "marian.npz": _marian,
+    "m.safetensors": _safetensors, "m.pt": _torch, "legacy.bin": _legacy, "m.onnx": _onnx,
+    "m.gguf": _gguf, "fasttext.bin": _fasttext, "m.keras": _keras, "m.h5": _keras,
+    "m.skops": _skops, "m.tflite": _tflite, "m.traineddata": _tesseract,
+    "model.safetensors.index.json": _folder, "config.json": _config,
+}  # fmt: skip
+
+
+def source(path: Path) -> Path:
+    """What to load: a folder where the damaged file is only part of the model."""
+    return path.parent if path.suffix == ".json" else path
