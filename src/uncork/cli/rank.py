@@ -1,0 +1,386 @@
+"""`uncork rank`: rank and spectrum of the log-probabilities; the bottleneck in numbers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from uncork import __version__
+from uncork.cli import options
+from uncork.cli.output import check_outputs, console, emit_json
+from uncork.errors import UncorkError
+from uncork.head import Head
+from uncork.load import find
+from uncork.load.contents import AmbiguousError, printable
+from uncork.progress import Progress, ProgressBar
+from uncork.theory.bottleneck import rank_bound
+from uncork.theory.outputs import (
+    Kind,
+    Outputs,
+    head_spectrum,
+    looks_like_log_probabilities,
+    read_outputs,
+    spectrum_of_head,
+)
+from uncork.theory.spectrum import Spectrum, spectrum
+from uncork.theory.width import Width, hidden_width
+
+_SHARES = (0.9, 0.99, 0.999)
+_MOST_CONTEXTS = 2000
+_MATRICES = (".npy", ".npz", ".safetensors")
+_WIDTH_BYTES = 2 << 30  # outputs up to this size are also asked for the hidden width
+RULE = "σ > max(max(m, n)·2⁻⁵²·σ₁, what rounding of the stored values alone can make)"
+
+
+class Norm(str, Enum):
+    """What precedes the head, if known."""
+
+    layernorm = "layernorm"
+    other = "other"
+
+
+@dataclass
+class _Found:
+    """What there is to say."""
+
+    source: str
+    head: Head | None = None
+    head_spectrum: Spectrum | None = None
+    outputs: Spectrum | None = None
+    centred: Spectrum | None = None  # of the same, each context's mean over classes taken away
+    dtype: str = ""
+    made_from: str = ""
+    width: Width | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def bound(self) -> int | None:
+        if self.head is None:
+            return None
+        return rank_bound(self.head.features, bias=self.head.bias is not None)
+
+
+def rank(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A model, or a matrix of outputs, contexts × classes: .npy, .npz, .safetensors.",
+            metavar="SOURCE|LOGPROBS",
+        ),
+    ],
+    hidden: Annotated[
+        str | None,
+        typer.Option(
+            help="Hidden states that arrive at the head: contexts × features.", metavar="FILE"
+        ),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Run the model (a transformers folder, or ONNX) over this data, as uncork "
+            "activations does, and take the hidden states from there.",
+            metavar="FILE",
+        ),
+    ] = None,
+    contexts: Annotated[
+        int | None,
+        typer.Option(
+            help="Use the first N contexts.",
+            show_default=f"all; with --data {_MOST_CONTEXTS:,}",
+            metavar="N",
+        ),
+    ] = None,
+    logits: Annotated[
+        bool,
+        typer.Option("--logits", help="The file holds logits, not logarithms of probabilities."),
+    ] = False,
+    tensor: Annotated[
+        str | None, typer.Option(help="Which array of the file holds the outputs.", metavar="NAME")
+    ] = None,
+    norm: Annotated[
+        Norm | None,
+        typer.Option(help="What precedes the head, for the estimate of its width, if known."),
+    ] = None,
+    softcap: Annotated[
+        float | None,
+        typer.Option(help="Undo c·tanh(z/c) on logits first (Gemma 2: 30).", metavar="C"),
+    ] = None,
+    weight: options.Weight = None,
+    bias: options.Bias = None,
+    transpose: options.Transpose = False,
+    drop_bias: options.DropBias = False,
+    plot: Annotated[
+        str | None, typer.Option(help="Draw the spectrum: .png, .svg or .pdf.", metavar="FILE")
+    ] = None,
+    json_file: options.Json = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Rank and singular spectrum of a model's log-probabilities, beside the bound d + 1 (d + 2).
+
+    From a file of outputs, from a head and hidden states, or from a model and data. A model alone
+    gives its head's own spectrum and the bound.
+    Example: uncork rank model.safetensors --hidden states.npy --plot spectrum.png
+    """
+    check_outputs({"--json": json_file, "--plot": plot}, {"the model": source, "--hidden": hidden})
+    if plot is not None:
+        from uncork.report.drawing import check_figure
+
+        check_figure(plot)
+    if contexts is not None and contexts < 2:
+        raise UncorkError(f"--contexts {contexts}: expected two or more")
+    if hidden is not None and data:
+        raise UncorkError("--hidden and --data both give hidden states: use one of them")
+    logits = logits or softcap is not None  # only logits are capped
+    bar: Progress = ProgressBar() if not quiet and sys.stderr.isatty() else Progress()
+    with bar:
+        values = None if hidden or data else _outputs(source, tensor, logits)
+        if values is not None:
+            kind: Kind = "logits" if logits else "log-probabilities"
+            told = None if norm is None else norm.value
+            found = _of_outputs(source, values[:contexts], kind, told, softcap, bar)
+        else:
+            found = _of_head(
+                source, hidden, data, contexts, (weight, bias, transpose, drop_bias), bar
+            )
+    if plot is not None:
+        _draw(found, plot)
+    if json_file is not None:
+        emit_json(_as_dict(found), json_file)
+    if json_file != "-":
+        _print(console(), found)
+        if plot is not None:
+            console().print(f"figure written to {printable(plot)}", soft_wrap=True)
+
+
+def _outputs(source: str, tensor: str | None, logits: bool) -> np.ndarray | None:
+    """The matrix in a file of outputs; None where the source is a model."""
+    path = Path(source)
+    if logits or tensor is not None:
+        return read_outputs(path, tensor)
+    if path.suffix.lower() not in _MATRICES or not path.is_file():
+        return None
+    try:
+        values = read_outputs(path)
+    except UncorkError:
+        return None
+    return values if looks_like_log_probabilities(values) else None
+
+
+def _of_outputs(
+    source: str,
+    values: np.ndarray,
+    kind: Kind,
+    norm: Any,
+    softcap: float | None,
+    progress: Progress,
+) -> _Found:
+    if softcap is not None:
+        from uncork.theory.width import uncapped
+
+        values = uncapped(values, softcap)
+    outputs = Outputs(values, kind, name=source, progress=progress)
+    found = _Found(source, dtype=outputs.dtype, made_from=f"a file of {kind}")
+    found.outputs = spectrum(outputs, progress=progress)
+    if values.size * 8 <= _WIDTH_BYTES:
+        found.centred = spectrum(outputs.centred("classes"), progress=progress)
+        found.width = hidden_width(values, kind, norm=norm, progress=progress)
+    else:
+        found.notes.append("hidden width not estimated: give fewer --contexts for it")
+    if not found.outputs.settled:
+        found.notes.append(
+            f"the rank is at least {found.outputs.rank:,}: no more directions were looked for"
+        )
+    return found
+
+
+def _of_head(
+    source: str,
+    hidden: str | None,
+    data: Sequence[str] | None,
+    contexts: int | None,
+    chosen: tuple[str | None, str | None, bool, bool],
+    progress: Progress,
+) -> _Found:
+    weight, bias, transpose, drop_bias = chosen
+    states: np.ndarray | None = None
+    made_from = ""
+    if data:
+        head, states = _run(source, data, contexts or _MOST_CONTEXTS, weight, progress)
+        made_from = f"the model's hidden states on {len(states):,} contexts of data"
+    else:
+        try:
+            head = find(source, weight=weight, bias=bias, transpose=transpose).head
+        except AmbiguousError as error:
+            raise UncorkError(f"{error} (a file of outputs? then use --logits)") from None
+    if drop_bias:
+        head = head.replace(bias=None)
+    if hidden is not None:
+        states = read_outputs(Path(hidden))[:contexts]
+        made_from = f"hidden states in {hidden}"
+    found = _Found(source, head, made_from=made_from, dtype=head.dtype)
+    found.head_spectrum = head_spectrum(head)
+    if states is not None:
+        found.outputs = spectrum_of_head(head, states, progress=progress)
+        found.centred = spectrum_of_head(head, states, "classes")
+        bound = found.bound or 0
+        if len(states) < bound:
+            found.notes.append(f"{len(states):,} contexts cannot show a rank of {bound:,}")
+    else:
+        found.notes.append("log-probabilities need contexts: give --hidden or --data")
+        if Path(source).suffix.lower() in _MATRICES and head.features > head.classes:
+            found.notes.append(
+                "more features than classes: is this a file of outputs? then --logits"
+            )
+    return found
+
+
+def _run(
+    source: str, data: Sequence[str], contexts: int, weight: str | None, progress: Progress
+) -> tuple[Head, np.ndarray]:
+    from uncork.activations import open_runner
+
+    runner = open_runner(source, list(data), weight=weight)
+    progress.stage("run", contexts)
+    states: list[np.ndarray] = []
+    count = 0
+    for batch in runner.batches(0, runner.total):
+        states.append(np.asarray(batch.inputs, dtype=np.float32)[: contexts - count])
+        count += len(states[-1])
+        progress.advance(len(states[-1]))
+        if count >= contexts:
+            break
+    if count < 2:
+        raise UncorkError("--data gives fewer than two contexts: the rank needs more")
+    return runner.head, np.concatenate(states)
+
+
+def _print(out: Console, found: _Found) -> None:
+    out.print(printable(found.source), soft_wrap=True)
+    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+    head, outputs = found.head, found.outputs
+    if head is not None:
+        bias = "with bias" if head.bias is not None else "no bias"
+        facts.add_row("head", f"{head.classes:,} classes × {head.features:,} features, {bias}")
+        assert found.head_spectrum is not None
+        own = found.head_spectrum
+        facts.add_row("head's own rank", f"{own.rank:,} of {head.features:,}")
+        facts.add_row("its spectrum", _spectrum(own))
+    if outputs is not None:
+        contexts, classes = outputs.shape
+        facts.add_row(
+            "log-probabilities",
+            f"{contexts:,} contexts × {classes:,} classes, from {printable(found.made_from)}",
+        )
+        least = "" if outputs.settled else "at least "
+        facts.add_row(
+            "rank", f"{least}{outputs.rank:,} (tolerance {outputs.tolerance:.3g}: {RULE})"
+        )
+        facts.add_row("spectrum", _spectrum(outputs))
+    if found.centred is not None:
+        facts.add_row(
+            "without the shift", f"rank {found.centred.rank:,}; {_spectrum(found.centred)}"
+        )
+    if found.bound is not None and head is not None:
+        extra = "d + 2" if head.bias is not None else "d + 1"
+        facts.add_row("bound", f"{found.bound:,} = {extra}, whatever the contexts")
+    if found.width is not None:
+        facts.add_row("hidden width", _width(found.width))
+    for note in found.notes:
+        facts.add_row("note", printable(note))
+    out.print(facts)
+
+
+def _spectrum(found: Spectrum) -> str:
+    needed = ", ".join(
+        f"{share:.1%}".replace(".0%", "%") + f" in {_many(found.directions(share), found)}"
+        for share in _SHARES
+    )
+    last = found.values[found.rank - 1] if found.rank else 0.0
+    return (
+        f"σ from {found.values[0]:.4g} to {last:.3g}; effective rank {found.effective_rank:,.1f}; "
+        f"energy: {needed} directions"
+    )
+
+
+def _many(count: int | None, found: Spectrum) -> str:
+    return f"more than {len(found.values):,}" if count is None else f"{count:,}"
+
+
+def _width(width: Width) -> str:
+    cap = "" if width.softcap is None else f" after undoing a cap of {width.softcap:g}"
+    if width.width is None or width.gap is None or width.ranks is None:
+        return f"cannot tell{cap}: {width.why}"
+    return (
+        f"{width.width:,}{cap}: {width.why}. Logits have rank {width.ranks[0]:,}, and "
+        f"{width.ranks[1]:,} without each class's mean; behind it the spectrum falls "
+        f"{width.gap.ratio:,.3g}-fold ({width.confidence})"
+    )
+
+
+def _as_dict(found: _Found) -> dict[str, Any]:
+    result: dict[str, Any] = {"uncork": __version__, "source": found.source, "notes": found.notes}
+    if found.head is not None and found.head_spectrum is not None:
+        result |= {
+            "classes": found.head.classes,
+            "features": found.head.features,
+            "bias": found.head.bias is not None,
+            "bound": found.bound,
+            "head": _numbers(found.head_spectrum),
+        }
+    if found.outputs is not None:
+        result["log_probabilities"] = {
+            "contexts": found.outputs.shape[0],
+            "classes": found.outputs.shape[1],
+            "dtype": found.dtype,
+            "from": found.made_from,
+            "rule": RULE,
+            **_numbers(found.outputs),
+        }
+    if found.centred is not None:
+        result["without_the_shift"] = _numbers(found.centred)
+    if found.width is not None:
+        width = found.width
+        result["hidden_width"] = {
+            "width": width.width,
+            "confidence": width.confidence,
+            "why": width.why,
+            "readings": [{"width": w, "if": text} for w, text in width.readings],
+            "ranks": None if width.ranks is None else list(width.ranks),
+            "gap": None if width.gap is None else width.gap.ratio,
+            "softcap": width.softcap,
+        }
+    return result
+
+
+def _numbers(found: Spectrum) -> dict[str, Any]:
+    return {
+        "rank": found.rank,
+        "settled": found.settled,
+        "tolerance": found.tolerance,
+        "effective_rank": found.effective_rank,
+        "directions": {str(share): found.directions(share) for share in _SHARES},
+        "energy": found.energy,
+        "singular_values": [float(value) for value in found.values],
+    }
+
+
+def _draw(found: _Found, path: str) -> None:
+    from uncork.report.spectrum_plot import plot_spectrum
+
+    spectra = {}
+    if found.outputs is not None:
+        spectra["log-probabilities"] = found.outputs
+    if found.head_spectrum is not None:
+        spectra["head"] = found.head_spectrum
+    plot_spectrum(spectra, path, bound=found.bound, title=Path(found.source).name)

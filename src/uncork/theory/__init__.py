@@ -1,0 +1,1 @@
+"""theory: the numbers and facts behind the bottleneck, computed. Import the module you need."""

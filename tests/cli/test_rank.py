@@ -1,0 +1,119 @@
+"""`uncork rank`: ranks, spectra and bounds of files, heads and running models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from running import Run
+
+from uncork.theory.bottleneck import log_softmax
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    weight, bias = rng.standard_normal((400, 24)), rng.standard_normal(400)
+    hidden = rng.standard_normal((150, 24)).astype(np.float32)
+    logits = (hidden @ weight.T + bias).astype(np.float32)
+    np.savez(tmp_path / "head.npz", weight=weight, bias=bias)
+    np.save(tmp_path / "hidden.npy", hidden)
+    np.save(tmp_path / "logits.npy", logits)
+    np.save(tmp_path / "logp.npy", log_softmax(logits).astype(np.float32))
+    return tmp_path
+
+
+def test_a_head_and_hidden_states_reach_the_bound(run: Run, folder: Path) -> None:
+    ran = run("rank", folder / "head.npz", "--hidden", folder / "hidden.npy", "--json", "-")
+    found = ran.json()
+    assert (found["log_probabilities"]["rank"], found["bound"]) == (26, 26)
+    assert (found["head"]["rank"], found["features"], found["bias"]) == (24, 24, True)
+    directions = found["log_probabilities"]["directions"]
+    assert directions["0.9"] <= directions["0.99"] <= directions["0.999"] <= 26
+    assert len(found["log_probabilities"]["singular_values"]) == 26
+    ran = run(
+        "rank", folder / "head.npz", "--hidden", folder / "hidden.npy", "--drop-bias", "--json", "-"
+    )
+    assert (ran.json()["log_probabilities"]["rank"], ran.json()["bound"]) == (25, 25)
+
+
+def test_a_file_of_log_probabilities_is_known_as_one(run: Run, folder: Path) -> None:
+    found = run("rank", folder / "logp.npy", "--json", "-").json()
+    assert found["log_probabilities"]["rank"] == 26
+    assert found["log_probabilities"]["dtype"] == "float32"
+    assert found["hidden_width"]["width"] == 24
+    assert found["hidden_width"]["ranks"] == [25, 24]
+    text = " ".join(run("rank", folder / "logp.npy").out.split())
+    assert "rank 26 (tolerance" in text
+    assert "hidden width 24: an RMSNorm or none precedes a head with bias" in text
+
+
+def test_logits_are_made_log_probabilities(run: Run, folder: Path) -> None:
+    ran = run("rank", folder / "logits.npy", "--logits", "--norm", "layernorm", "--json", "-")
+    assert ran.json()["log_probabilities"]["rank"] == 26
+    assert ran.json()["hidden_width"]["width"] == 25
+    few = run("rank", folder / "logits.npy", "--logits", "--contexts", "10", "--json", "-").json()
+    assert few["log_probabilities"]["rank"] == 10
+    assert few["hidden_width"]["width"] is None
+
+
+def test_a_head_alone_gives_its_spectrum_and_the_bound(run: Run, folder: Path) -> None:
+    text = " ".join(run("rank", folder / "head.npz").out.split())
+    assert "head's own rank 24 of 24" in text
+    assert "bound 26 = d + 2, whatever the contexts" in text
+    assert "give --hidden or --data" in text
+
+
+def test_the_spectrum_is_drawn(run: Run, folder: Path) -> None:
+    for name in ("s.png", "s.svg"):
+        arguments = ["rank", folder / "head.npz", "--hidden", folder / "hidden.npy"]
+        assert run(*arguments, "--plot", folder / name).status == 0
+        assert (folder / name).stat().st_size > 5000
+    assert "bound 26" in (folder / "s.svg").read_text("utf-8")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_transformers_model_runs_over_text(run: Run, tmp_path: Path) -> None:
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    torch.manual_seed(0)
+    words = [f"w{k}" for k in range(120)]
+    tokenizer = Tokenizer(models.WordLevel({w: k for k, w in enumerate(words)}, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="w0").save_pretrained(tmp_path)
+    config = LlamaConfig(
+        vocab_size=120, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(tmp_path)
+    rng = np.random.default_rng(0)
+    lines = "\n".join(" ".join(rng.choice(words, 12)) for _ in range(20))
+    (tmp_path / "text.txt").write_text(lines, "utf-8")
+    ran = run("rank", tmp_path, "--data", tmp_path / "text.txt", "--contexts", "90", "--json", "-")
+    found = ran.json()
+    assert found["log_probabilities"]["contexts"] == 90
+    assert (found["log_probabilities"]["rank"], found["bound"]) == (17, 17)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.npy"], "does not exist"),
+        (["head.npz", "--hidden", "logits.npy"], "expected contexts × 24 features"),
+        (["head.npz", "--hidden", "hidden.npy", "--data", "x"], "use one of them"),
+        (["logp.npy", "--contexts", "1"], "--contexts 1: expected two or more"),
+        (["logp.npy", "--plot", "s.exe"], "ends in .png"),
+        (["logp.npy", "--json", "nowhere/x.json"], "there is no folder"),
+        (["logits.npy", "--tensor", "array"], "no natural logarithms"),
+        (["logits.npy", "--softcap", "1"], "was never there"),
+        (["head.npz", "--tensor", "nothing"], "no tensor 'nothing'"),
+    ],
+)
+def test_mistakes_are_answered_with_one_line(
+    run: Run, folder: Path, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    assert message in run("rank", *arguments).error
