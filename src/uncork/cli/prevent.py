@@ -1,0 +1,311 @@
+"""`uncork prevent`: a head on which every class is argmaxable, by construction and then proven."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from uncork import __version__
+from uncork.audit import Audit, audit
+from uncork.cli import options
+from uncork.cli.output import check_outputs, console, emit_json
+from uncork.cli.random import Init
+from uncork.domain import parse_domain
+from uncork.errors import UncorkError
+from uncork.head import Head
+from uncork.load.contents import printable
+from uncork.load.source import Found, find, open_source
+from uncork.random_heads import random_head
+from uncork.reach.prevent import METRICS, Prevention, row_norms
+from uncork.reach.prove_prevented import audit_prevented, prevent_as_stored
+from uncork.save import check_format, write_head
+
+_LISTED = 10
+_EMBEDDINGS = ("embed", "wte", "Wemb", "shared")  # in names of weights that inputs use too
+
+
+class How(str, Enum):
+    """Equal norms without a bias, or a bias that makes up for the norms."""
+
+    norm = "norm"
+    bias = "bias"
+
+
+def prevent_command(
+    source: Annotated[
+        str | None, typer.Argument(help="Model file to change a copy of.", metavar="SOURCE")
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            "--out",
+            metavar="FILE",
+            help="The changed copy: same format as SOURCE, or .npz for the head alone.",
+        ),
+    ] = None,
+    how: Annotated[
+        How,
+        typer.Option(help="norm: rows of one length, no bias. bias: b = −½ wᵀMw."),
+    ] = How.norm,
+    metric: Annotated[
+        str,
+        typer.Option(
+            help="M up to its scale: identity, covariance (the inverse covariance of the rows), or "
+            "an .npy file.",
+            metavar="M",
+        ),
+    ] = "identity",
+    scale: Annotated[
+        float | None,
+        typer.Option(
+            help="norm: the length of the rows. bias: the factor c of M.",
+            show_default="norm: the rows' mean length; bias: 1, or what keeps x in the domain",
+            metavar="NUMBER",
+        ),
+    ] = None,
+    least: Annotated[
+        bool,
+        typer.Option("--least", help="bias: scale and centre that change the present bias least."),
+    ] = False,
+    do_not_prevent: Annotated[
+        bool,
+        typer.Option("--do-not-prevent", help="Change nothing: show the classes that are lost."),
+    ] = False,
+    random: Annotated[
+        bool,
+        typer.Option("--random", help="A random head in place of SOURCE: give -C and -d."),
+    ] = False,
+    classes: Annotated[
+        int | None, typer.Option("-C", "--classes", help="Classes of the random head.")
+    ] = None,
+    features: Annotated[
+        int | None, typer.Option("-d", "--features", help="Features of the random head.")
+    ] = None,
+    init: Annotated[Init, typer.Option(help="Random head: N(0, 1) or U(−1, 1).")] = Init.normal,
+    seed: Annotated[int, typer.Option(help="Of the random head.")] = 0,
+    weight: options.Weight = None,
+    bias: options.Bias = None,
+    transpose: options.Transpose = False,
+    domain: options.Domain = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Leave the rest unproven after that.", metavar="SECONDS")
+    ] = None,
+    device: options.OnDevice = options.Device.auto,
+    jobs: options.Jobs = None,
+    json_file: options.Json = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Make every class argmaxable by construction, write the changed copy, and prove it.
+
+    Exit status 1, and nothing written, if some class is not proven argmaxable or tied.
+    Examples: uncork prevent model.onnx -o fixed.onnx --how bias;
+    uncork prevent --random -C 500 -d 10 --do-not-prevent
+    """
+    check_outputs({"-o": out, "--json": json_file}, {"the model": source})
+    options.checked_domain(domain)
+    working = {"device": device.value, "jobs": jobs, "progress": not quiet and sys.stderr.isatty()}
+    found: Found | None = None
+    if random:
+        if source is not None or classes is None or features is None:
+            raise UncorkError("--random takes the place of SOURCE and needs -C and -d")
+        inputs = parse_domain(domain or "box:100")
+        drawn = how is How.bias and do_not_prevent
+        head = random_head(classes, features, init.value, drawn, seed, inputs)
+    else:
+        if source is None or classes is not None or features is not None:
+            raise UncorkError("which head? give SOURCE, or --random with -C and -d")
+        found = find(source, weight=weight, bias=bias, transpose=transpose, domain=domain)
+        head = found.head
+    if do_not_prevent:
+        if out is not None:
+            raise UncorkError("--do-not-prevent changes nothing: there is nothing to write to -o")
+        _report(json_file, head, None, audit(head, **working), None)  # type: ignore[arg-type]
+        return
+    if out is None and found is not None:
+        raise UncorkError("where to? name the changed copy with -o")
+    if found is not None and out is not None:
+        check_format(found, out, needs_bias=how is How.bias)
+    elif out is not None and Path(out).suffix != ".npz":
+        raise UncorkError(f"{out}: a random head is written as .npz")
+    made = prevent_as_stored(
+        head, how.value, metric=_metric(metric), scale=scale, least=least,
+        device=device.value, jobs=jobs,
+    )  # fmt: skip
+    if found is not None and how is How.norm and _is_tied(found, out):
+        told = f"{found.weight_name} is the input embedding too: its rows change there as well"
+        made = replace(made, notes=(*made.notes, told))
+    working["time_limit"] = time_limit
+    result, changed = _write_and_prove(found, head, made, out, working)
+    _report(json_file, head, made, result, out, changed)
+    if len(result.unargmaxable) or len(result.undecided):
+        raise typer.Exit(1)
+
+
+def _is_tied(found: Found, out: str | None) -> bool:
+    """Whether the written weight also serves the inputs; a graph's new weight never does."""
+    alone = found.contents.format == "onnx" or str(out).endswith(".npz")
+    return not alone and any(part in found.weight_name for part in _EMBEDDINGS)
+
+
+def _metric(text: str) -> str | np.ndarray:
+    if text in METRICS:
+        return text
+    path = Path(text)
+    if path.suffix != ".npy":
+        raise UncorkError(f"--metric {text!r}: expected {', '.join(METRICS)} or an .npy file")
+    return np.asarray(open_source(path).tensors["array"].read())
+
+
+def _write_and_prove(
+    found: Found | None, head: Head, made: Prevention, out: str | None, working: dict[str, Any]
+) -> tuple[Audit, Head]:
+    """Audits what a reader of the written file finds; the file stays only if that is proven."""
+    if found is None:
+        changed = Head(made.weight, made.bias, domain=head.domain, source=head.source)
+        result = audit_prevented(changed, made, **working)
+        if out is not None and not (len(result.unargmaxable) or len(result.undecided)):
+            arrays = {"weight": made.weight} | ({} if made.bias is None else {"bias": made.bias})
+            np.savez(out, **arrays)  # type: ignore[arg-type]
+        return result, changed
+    assert out is not None
+    target = Path(out)
+    draft = target.with_name(f".unproven-{os.getpid()}-{target.name}")
+    try:
+        write_head(found, np.asarray(made.weight), made.bias, draft)
+        changed = _read_back(found, made, draft)
+        result = audit_prevented(changed, made, **working)
+        if not (len(result.unargmaxable) or len(result.undecided)):
+            os.replace(draft, target)
+    finally:
+        draft.unlink(missing_ok=True)
+    return result, changed
+
+
+def _read_back(found: Found, made: Prevention, draft: Path) -> Head:
+    """The head as a reader of the new file finds it."""
+    weight, bias = found.weight_name, found.bias_name
+    for transpose in (False, True):
+        for names in ((None, None), (weight, None), (weight, bias)):
+            try:
+                head = find(
+                    draft, weight=names[0], bias=names[1], transpose=transpose,
+                    domain=found.head.domain,
+                ).head  # fmt: skip
+            except UncorkError:
+                continue
+            if _is(head, made):
+                return head.replace(labels=found.head.labels, source=found.head.source)
+    raise UncorkError(
+        f"{found.contents.path}: the changed copy is not read back as the head that was written: "
+        "write .npz instead, and please report this"
+    )
+
+
+def _is(head: Head, made: Prevention) -> bool:
+    if head.weight.shape != made.weight.shape or (made.bias is not None and head.bias is None):
+        return False
+    if made.bias is None and head.bias is not None and head.offsets.any():
+        return False
+    near = np.abs(head.offsets - (0 if made.bias is None else made.bias))
+    small = 2.0**-7 * (np.abs(made.bias).max() if made.bias is not None else 0.0)
+    wanted = np.asarray(made.weight).astype(head.weight.dtype)
+    return bool((near <= small).all() and np.array_equal(head.weight, wanted))
+
+
+def _report(
+    json_file: str | None,
+    before: Head,
+    made: Prevention | None,
+    result: Audit,
+    out: str | None,
+    changed: Head | None = None,
+) -> None:
+    norms = {"before": _range(row_norms(before))}
+    offsets = {"before": _range(before.offsets)}
+    if changed is not None:
+        norms["after"], offsets["after"] = _range(row_norms(changed)), _range(changed.offsets)
+    proven = not (len(result.unargmaxable) or len(result.undecided))
+    described = {
+        "uncork": __version__, "source": before.source, "fingerprint": result.fingerprint,
+        "classes": before.classes, "features": before.features, "dtype": before.dtype,
+        "domain": str(before.domain), "prevented": made is not None,
+        "how": None if made is None else made.how, "scale": None if made is None else made.scale,
+        "norms": norms, "bias": offsets, "notes": [] if made is None else list(made.notes),
+        "counts": {name: int(count) for name, count in result.counts.items()},
+        "unargmaxable": [int(t) for t in result.unargmaxable],
+        "tied": [int(t) for t in result.tied], "undecided": [int(t) for t in result.undecided],
+        "written": out if proven and made is not None else None,
+        "seconds": {name: float(s) for name, s in result.seconds.items()},
+    }  # fmt: skip
+    if json_file is not None:
+        emit_json(described, json_file)
+    if json_file != "-":
+        _print(before, made, norms, offsets, result, out, proven)
+
+
+def _range(values: np.ndarray) -> list[float]:
+    low, middle, high = np.quantile(values, [0, 0.5, 1])
+    return [float(low), float(middle), float(high)]
+
+
+def _print(
+    head: Head,
+    made: Prevention | None,
+    norms: dict[str, list[float]],
+    offsets: dict[str, list[float]],
+    result: Audit,
+    out: str | None,
+    proven: bool,
+) -> None:
+    to = console()
+    to.print(
+        f"{printable(head.source)}: {head.classes:,} classes × {head.features} features, "
+        f"{head.dtype}, {head.domain}",
+        soft_wrap=True,
+    )
+    if made is not None:
+        what = f"rows of length {made.scale:.6g}, no bias" if made.how == "norm" else (
+            f"b = −½ wᵀMw, scale of M {made.scale:.6g}"
+        )  # fmt: skip
+        to.print(what)
+    table = Table()
+    table.add_column("")
+    for name in ("", "smallest", "median", "largest"):
+        table.add_column(name, justify="right")
+    for what, values in (("row norms", norms), ("bias", offsets)):
+        for when, numbers in values.items():
+            table.add_row(what, when, *(f"{v:.5g}" for v in numbers))
+    to.print(table)
+    for line in () if made is None else made.notes:
+        to.print(f"note: {line}", soft_wrap=True)
+    counts = ", ".join(f"{int(n):,} {name}" for name, n in result.counts.items() if n)
+    when = "as it is" if made is None else "afterwards"
+    to.print(f"{when}, proven: {counts} ({result.seconds['total']:.1f} s)")
+    if len(result.unargmaxable):
+        some = ", ".join(printable(head.label(int(t))) for t in result.unargmaxable[:_LISTED])
+        rest = len(result.unargmaxable) - _LISTED
+        more = f" and {rest:,} more" if rest > 0 else ""
+        to.print(f"unargmaxable: {some}{more}", soft_wrap=True)
+    if made is None:
+        return
+    if len(result.tied):
+        to.print("tied classes have equal rows: no bias or norm tells them apart")
+    if proven and out is not None:
+        to.print(f"every class argmaxable or tied; written to {printable(out)}", soft_wrap=True)
+    elif proven:
+        to.print("every class argmaxable or tied")
+    else:
+        to.print(
+            f"rounding to {head.dtype} undid it, or it was not proven in time: nothing written; "
+            "try --how bias, or store the head in a wider type",
+            soft_wrap=True,
+        )
