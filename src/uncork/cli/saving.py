@@ -1,0 +1,67 @@
+"""Keeping an audit in a store: `--save`, `--store`, `--name` and `--iterations`."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from uncork.audit import Audit
+from uncork.errors import UncorkError
+from uncork.load.contents import printable
+from uncork.progress import Progress, ProgressBar
+
+
+class Keeping:
+    """What was asked for; opens the store at once, so that a wrong one is found before the work."""
+
+    def __init__(
+        self,
+        save: bool,
+        store: str | None,
+        name: str | None,
+        iterations: bool,
+        patience: int | None,
+    ) -> None:
+        self.name, self.iterations, self.patience = name, iterations, patience
+        self.url: str | None = None
+        if not (save or store is not None):
+            if iterations or name is not None:
+                option = "--iterations" if iterations else "--name"
+                raise UncorkError(f"{option} goes with --save or --store: nothing else keeps it")
+            return
+        from uncork.store import Store, default_store
+
+        self.url = store or default_store()
+        Store(self.url).close()
+
+    def keep(self, audit: Audit, certificates: str | None, quiet: bool) -> str:
+        """Store the audit; a line that says so, "" if there was nothing to do."""
+        if self.url is None:
+            return ""
+        from uncork.audit.reference import PATIENCE
+        from uncork.store import Store
+
+        counts, patience = None, self.patience or PATIENCE
+        if self.iterations:
+            counts = self._count(audit, patience, quiet)
+        with Store(self.url) as store:
+            number = store.save(
+                audit,
+                name=self.name,
+                certificates=certificates,
+                iterations=counts,
+                patience=patience if self.iterations else None,
+            )
+            return f"stored as audit {number} in {printable(store.name)}"
+
+    def _count(self, audit: Audit, patience: int, quiet: bool) -> np.ndarray:
+        from uncork.audit.iterations import classes_to_count, count_iterations
+
+        assert audit.head is not None
+        classes = classes_to_count(audit)
+        shown: Progress = ProgressBar() if not quiet and sys.stderr.isatty() else Progress()
+        with shown:
+            shown.stage("counting iterations", len(classes))
+            head = audit.head.replace(domain=audit.domain)
+            return count_iterations(head, classes, patience, shown.advance)

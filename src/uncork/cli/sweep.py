@@ -1,0 +1,216 @@
+"""`uncork sweep`: audit many models into a store."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from uncork.cli import options
+from uncork.cli.output import check_writable, console, emit_json, note, shown
+from uncork.errors import UncorkError
+from uncork.load.contents import printable
+
+if TYPE_CHECKING:
+    from uncork.sweep import Outcome, Task
+
+_STORE = "uncork.db"
+
+
+class Engine(str, Enum):
+    """Where the work is done."""
+
+    local = "local"
+    dask = "dask"
+    ray = "ray"
+
+
+def sweep(
+    manifest: Annotated[
+        str, typer.Argument(help="TOML file that lists the models.", metavar="MANIFEST")
+    ],
+    store: Annotated[
+        str,
+        typer.Option(help="File or postgresql:// URL that results go to.", metavar="URL"),
+    ] = _STORE,
+    engine: Annotated[
+        Engine, typer.Option(help="local processes, or a Dask or Ray cluster.")
+    ] = Engine.local,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of the Dask scheduler or Ray cluster; one is started if not given.",
+            metavar="HOST:PORT",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Processes to start.", show_default="every core", metavar="N"),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue after a stop or a crash; decides nothing twice."),
+    ] = False,
+    certificates: Annotated[
+        str | None,
+        typer.Option(help="Keep the proofs of every model in this folder.", metavar="FOLDER"),
+    ] = None,
+    json_file: options.Json = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Audit every model of a manifest; one that fails is recorded, and the rest goes on.
+
+    Exits with 1 if a model failed. Example: uncork sweep models.toml --store results.db
+    """
+    from uncork.sweep import read_manifest
+
+    check_writable(json_file, "--json")
+    folder = None if certificates is None else Path(certificates)
+    if folder is not None and not folder.is_dir():
+        raise UncorkError(f"--certificates {certificates} is no folder: make it first")
+    outcomes = sweep_and_print(
+        read_manifest(manifest), store, engine=engine.value, address=address, workers=workers,
+        resume=resume, certificates=folder, json_file=json_file, quiet=quiet,
+    )  # fmt: skip
+    if any(outcome.state == "failed" for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def sweep_and_print(
+    tasks: list[Task],
+    store: str,
+    *,
+    engine: str,
+    address: str | None,
+    workers: int | None,
+    resume: bool,
+    certificates: Path | None,
+    json_file: str | None,
+    quiet: bool,
+) -> list[Outcome]:
+    """Run a sweep with its progress shown, and print what came of it."""
+    from uncork.store import Store
+    from uncork.sweep import sweep as run_sweep
+    from uncork.sweep.engines import open_engine
+    from uncork.sweep.run import work_folder
+
+    with Store(store) as opened:
+        work = work_folder(opened.name)
+        if not resume and work.is_dir() and any(work.iterdir()):
+            note("there is an unfinished sweep into this store: --resume would have continued it")
+        display = _display(quiet)
+        with open_engine(engine, address, workers) as executor, display:
+            try:
+                outcomes = run_sweep(
+                    tasks, opened, executor, work=work, resume=resume, certificates=certificates,
+                    changed=display.changed,
+                )  # fmt: skip
+            except KeyboardInterrupt:
+                executor.shutdown(wait=False, cancel_futures=True)
+                note(
+                    "interrupted: what was decided is kept; the same command with --resume goes on"
+                )
+                raise typer.Exit(130) from None
+    if json_file is not None:
+        emit_json([_described(outcome) for outcome in outcomes], json_file)
+    if json_file != "-":
+        console().print(_table(outcomes))
+        stored = sum(outcome.state in ("stored", "was stored") for outcome in outcomes)
+        console().print(f"{stored} of {len(outcomes)} models are in {opened.name}")
+    return outcomes
+
+
+def _described(outcome: Outcome) -> dict[str, object]:
+    return {
+        "name": outcome.task.name,
+        "group": outcome.task.group,
+        "source": outcome.task.source,
+        "state": outcome.state,
+        "audit": outcome.audit_id,
+        "classes": None if outcome.plan is None else outcome.plan.classes,
+        "unargmaxable": outcome.unargmaxable,
+        "undecided": outcome.undecided,
+        "error": outcome.error,
+    }
+
+
+def _table(outcomes: list[Outcome]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("model", no_wrap=True)
+    table.add_column("classes", justify="right")
+    table.add_column("features", justify="right")
+    table.add_column("unargmaxable", justify="right")
+    table.add_column("")
+    for outcome in outcomes:
+        found = outcome.plan
+        table.add_row(
+            shown(outcome.task.name),
+            "" if found is None else f"{found.classes:,}",
+            "" if found is None else f"{found.features:,}",
+            "" if outcome.unargmaxable is None else f"{outcome.unargmaxable:,}",
+            _state(outcome),
+        )
+    return table
+
+
+def _state(outcome: Outcome) -> str:
+    if outcome.state == "failed":
+        return f"failed: {printable(outcome.error)}"
+    if outcome.state == "deciding" and outcome.ranges > 1:
+        return f"deciding, {outcome.done} of {outcome.ranges} ranges"
+    if outcome.undecided:
+        return f"{outcome.state}, {outcome.undecided:,} undecided"
+    return outcome.state
+
+
+class _Display:
+    """Nothing, for --quiet."""
+
+    def changed(self, outcome: Outcome) -> None:
+        pass
+
+    def __enter__(self) -> _Display:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class _Lines(_Display):
+    """A line whenever a model moves on: for a log."""
+
+    def changed(self, outcome: Outcome) -> None:
+        note(f"{outcome.task.name}: {_state(outcome)}")
+
+
+class _LiveTable(_Display):
+    """A table that changes in place: for a terminal."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[int, Outcome] = {}
+        out = Console(stderr=True, markup=False, highlight=False, emoji=False)
+        self.live = Live(console=out, transient=True, refresh_per_second=4)
+
+    def changed(self, outcome: Outcome) -> None:
+        self.outcomes[id(outcome)] = outcome
+        rows = sorted(self.outcomes.values(), key=lambda o: o.state in ("stored", "was stored"))
+        self.live.update(_table(rows[: max(5, self.live.console.height - 4)]))
+
+    def __enter__(self) -> _Display:
+        self.live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.live.stop()
+
+
+def _display(quiet: bool) -> _Display:
+    if quiet:
+        return _Display()
+    return _LiveTable() if sys.stderr.isatty() else _Lines()

@@ -1,0 +1,139 @@
+"""The paper's tables from a store: one row a model, or one a group of models."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from uncork.errors import UncorkError
+from uncork.load.contents import printable
+from uncork.store import StoredAudit
+
+FORMATS = ("text", "markdown", "csv", "latex", "json")
+_MODEL_COLUMNS = (
+    "group", "model", "classes", "features", "bias", "domain", "potentially", "unargmaxable",
+    "tied", "undecided",
+)  # fmt: skip
+_GROUP_COLUMNS = ("group", "models", "with unargmaxable", "unargmaxable", "most in one model")
+_HEADINGS = {"potentially": "potentially unargmaxable"}
+_TEXT_COLUMNS = {"group", "model", "bias", "domain"}
+Rows = list[dict[str, Any]]
+
+
+def model_rows(audits: Sequence[StoredAudit]) -> Rows:
+    """Tables 4 to 8: how many classes the approximate algorithm gives up on, and how many are
+    unargmaxable. The first is empty where its iterations were not counted."""
+    ordered = sorted(audits, key=lambda audit: (audit.group, audit.name, audit.id))
+    return [
+        {
+            "group": audit.group,
+            "model": audit.name,
+            "classes": audit.classes,
+            "features": audit.features,
+            "bias": "yes" if audit.has_bias else "no",
+            "domain": audit.domain,
+            "potentially": audit.undecided if audit.approximate else audit.potentially,
+            "unargmaxable": None if audit.approximate else audit.unargmaxable,
+            "tied": audit.tied,
+            "undecided": None if audit.approximate else audit.undecided,
+        }
+        for audit in ordered
+    ]
+
+
+def group_rows(audits: Sequence[StoredAudit]) -> Rows:
+    """Table 1: for each group of models how many of them have unargmaxable classes."""
+    groups: dict[str, list[StoredAudit]] = {}
+    for audit in audits:
+        if not audit.approximate:
+            groups.setdefault(audit.group, []).append(audit)
+    return [
+        {
+            "group": name,
+            "models": len(members),
+            "with unargmaxable": sum(audit.unargmaxable > 0 for audit in members),
+            "unargmaxable": sum(audit.unargmaxable for audit in members),
+            "most in one model": max(audit.unargmaxable for audit in members),
+        }
+        for name, members in sorted(groups.items())
+    ]
+
+
+def render(rows: Rows, form: str, *, summary: bool = False) -> str:
+    """The rows under a header, as text, Markdown, CSV, LaTeX or JSON."""
+    columns = _GROUP_COLUMNS if summary else _MODEL_COLUMNS
+    if form == "json":
+        return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+    header = [_HEADINGS.get(name, name) for name in columns]
+    if form == "csv":
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(
+            [_safe_cell("" if row[name] is None else row[name]) for name in columns] for row in rows
+        )
+        return buffer.getvalue()
+    right = [name not in _TEXT_COLUMNS for name in columns]
+    cells = [[_cell(row[name]) for name in columns] for row in rows]
+    if form == "text":
+        return _text(header, cells, right)
+    if form == "markdown":
+        return _markdown(header, cells, right)
+    if form == "latex":
+        return _latex(header, cells, right)
+    raise UncorkError(f"format {form!r}: expected {', '.join(FORMATS)}")
+
+
+def _cell(value: Any) -> str:
+    if value is None or value == "":
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else printable(str(value))
+
+
+def _safe_cell(value: Any) -> Any:
+    """A spreadsheet takes text that begins like a formula for one."""
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return "'" + value
+    return value
+
+
+def _text(header: list[str], cells: list[list[str]], right: list[bool]) -> str:
+    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
+    lines = [header, ["-" * width for width in widths], *cells]
+    return "".join(
+        "  ".join(
+            cell.rjust(width) if at_right else cell.ljust(width)
+            for cell, width, at_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        + "\n"
+        for line in lines
+    )
+
+
+def _markdown(header: list[str], cells: list[list[str]], right: list[bool]) -> str:
+    rule = ["---:" if at_right else "---" for at_right in right]
+    escaped = [[cell.replace("\\", "\\\\").replace("|", "\\|") for cell in row] for row in cells]
+    return "".join("| " + " | ".join(line) + " |\n" for line in [header, rule, *escaped])
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "±": r"$\pm$", "–": "--",
+}  # fmt: skip
+
+
+def _latex(header: list[str], cells: list[list[str]], right: list[bool]) -> str:
+    def line(row: list[str]) -> str:
+        return " & ".join("".join(_LATEX.get(c, c) for c in cell) for cell in row) + r" \\"
+
+    shape = "".join("r" if at_right else "l" for at_right in right)
+    return "\n".join(
+        [
+            rf"\begin{{tabular}}{{{shape}}}", r"\toprule", line(header), r"\midrule",
+            *(line(row) for row in cells), r"\bottomrule", r"\end{tabular}", "",
+        ]
+    )  # fmt: skip

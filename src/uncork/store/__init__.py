@@ -1,0 +1,5 @@
+"""store: results of many audits in one database, SQLite or PostgreSQL."""
+
+from uncork.store.store import Store, StoredAudit, default_store
+
+__all__ = ["Store", "StoredAudit", "default_store"]

@@ -1,0 +1,95 @@
+"""A store's rows as CSV, JSON lines or Parquet, written whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from uncork.errors import UncorkError
+
+SUFFIXES = (".csv", ".jsonl", ".parquet")
+_COLUMNS = (
+    "audit", "name", "group", "fingerprint", "domain", "class", "label", "verdict", "margin",
+    "iterations", "stolen_by", "reason",
+)  # fmt: skip
+_BATCH = 50_000
+Row = dict[str, Any]
+
+
+def check_export(path: str | os.PathLike[str]) -> None:
+    """Raise now if rows could not be written to that file."""
+    if Path(path).suffix not in SUFFIXES:
+        raise UncorkError(f"{path}: expected a name that ends in {', '.join(SUFFIXES)}")
+    if Path(path).suffix == ".parquet":
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            raise UncorkError("Parquet needs pyarrow: pip install pyarrow") from None
+
+
+def export(rows: Iterable[Row], path: str | os.PathLike[str]) -> int:
+    """Write the rows of `Store.rows`; how many there were."""
+    check_export(path)
+    target = Path(path)
+    part = target.with_name(target.name + ".part")
+    write = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}[target.suffix]
+    try:
+        count = write(iter(rows), part)
+        os.replace(part, target)
+    except OSError as error:
+        raise UncorkError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return count
+
+
+def _csv(rows: Iterator[Row], path: Path) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(_COLUMNS)
+        for row in rows:
+            writer.writerow([_flat(row[name]) for name in _COLUMNS])
+            count += 1
+    return count
+
+
+def _flat(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, list) else value
+
+
+def _json_lines(rows: Iterator[Row], path: Path) -> int:
+    count = 0
+    with path.open("w", encoding="ascii") as file:
+        for row in rows:
+            file.write(json.dumps(row) + "\n")
+            count += 1
+    return count
+
+
+def _parquet(rows: Iterator[Row], path: Path) -> int:
+    import pyarrow as arrow
+    from pyarrow import parquet
+
+    text, whole = arrow.string(), arrow.int64()
+    kinds = {"audit": whole, "class": whole, "iterations": whole, "margin": arrow.float64()}
+    schema = arrow.schema([(name, kinds.get(name, text)) for name in _COLUMNS])
+    count = 0
+    with parquet.ParquetWriter(path, schema) as writer:
+        while batch := list(itertools.islice(rows, _BATCH)):
+            columns = {name: [_storable(_flat(row[name])) for row in batch] for name in _COLUMNS}
+            writer.write_table(arrow.table(columns, schema=schema))
+            count += len(batch)
+    return count
+
+
+def _storable(value: Any) -> Any:
+    """Text as UTF-8 can hold it: lone surrogates as escapes."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    return value

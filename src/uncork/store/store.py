@@ -1,0 +1,442 @@
+"""Store: audits in, rows out. The one place that opens the database."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, Select, delete, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from uncork.audit import Audit
+from uncork.audit.verdict import Verdict
+from uncork.errors import UncorkError
+from uncork.store import schema
+from uncork.store.bulk import class_rows, insert_classes
+from uncork.store.engine import Database
+from uncork.store.versions import bring_up_to_date
+
+_BATCH = 20_000  # rows read from the database at once
+
+
+@dataclass(frozen=True)
+class StoredAudit:
+    """One audit of the store, without its classes."""
+
+    id: int
+    fingerprint: str
+    name: str
+    group: str
+    source: str
+    classes: int
+    features: int
+    dtype: str
+    has_bias: bool
+    domain: str
+    algorithm: str
+    approximate: bool
+    asked: int
+    argmaxable: int
+    unargmaxable: int
+    tied: int
+    undecided: int
+    patience: int | None
+    potentially: int | None
+    proven: bool
+    device: str
+    seconds: Mapping[str, float]
+    certificates: str | None
+    uncork: str
+    created: datetime.datetime
+
+
+def default_store() -> str:
+    """Where `--save` puts results: $UNCORK_STORE, or a file in the user's data folder."""
+    named = os.environ.get("UNCORK_STORE")
+    if named:
+        return named
+    data = Path(os.environ.get("XDG_DATA_HOME", ""))
+    folder = (data if data.is_absolute() else Path.home() / ".local" / "share") / "uncork"
+    folder.mkdir(parents=True, exist_ok=True)
+    return str(folder / "uncork.db")
+
+
+class Store:
+    """Results of audits, keyed by the head's fingerprint, the domain and the algorithm's version.
+
+    `url` is a file (SQLite), sqlite:///file, or postgresql://user@host/database. A store that does
+    not exist is made, unless `create` is false. `wait` is for how many seconds a store that another
+    process is writing to is waited for.
+    """
+
+    def __init__(self, url: str | os.PathLike[str], *, create: bool = True, wait: float = 60.0):
+        self.database = Database(os.fspath(url), create=create, wait=wait)
+        self.name = self.database.name
+        is_new = self._is_missing_file()
+        try:
+            self._open(create)
+        except BaseException:
+            self.database.close()
+            if is_new:  # a file that never became a store
+                Path(self.name).unlink(missing_ok=True)
+            raise
+
+    def _is_missing_file(self) -> bool:
+        return self.database.url.get_backend_name() == "sqlite" and not os.path.exists(self.name)
+
+    def _open(self, create: bool) -> None:
+        with self.database.reading() as connection:
+            current = _is_current(connection, self.name)
+        if not current:
+            with self.database.writing() as connection:
+                bring_up_to_date(connection, self.name, create)
+
+    def close(self) -> None:
+        self.database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Writing
+
+    def save(
+        self,
+        audit: Audit,
+        *,
+        name: str | None = None,
+        group: str = "",
+        certificates: str | None = None,
+        iterations: np.ndarray | None = None,
+        patience: int | None = None,
+    ) -> int:
+        """Store an audit with all its classes, or nothing; the id of its row.
+
+        The same audit is not stored twice: one that is there already is left as it is, unless the
+        new one knows more (fewer classes undecided, or iterations where there were none).
+        `iterations` (C,) are those of the reference algorithm at that `patience`.
+        """
+        key = audit_key(audit)
+        row = _audit_row(audit, key, name, group, certificates, iterations, patience)
+        with self.database.writing() as connection:
+            model = self._model_id(connection, audit)
+            there = connection.execute(
+                select(schema.audits.c.id, schema.audits.c.undecided, schema.audits.c.patience)
+                .where(schema.audits.c.key == key)
+                .with_for_update()
+            ).first()
+            if there is None:
+                insert = self._insert(schema.audits).values(**row, model_id=model)
+                added = connection.execute(
+                    insert.on_conflict_do_nothing(index_elements=["key"]).returning(
+                        schema.audits.c.id
+                    )
+                ).first()
+                if added is None:  # another process was faster with the very same audit
+                    return self._id_of(connection, key)
+                audit_id = int(added.id)
+            else:
+                audit_id = int(there.id)
+                knows_more = row["undecided"] < there.undecided or (
+                    there.patience is None and patience is not None
+                )
+                if not knows_more:
+                    return audit_id
+                same = schema.audits.c.id == audit_id
+                connection.execute(update(schema.audits).where(same).values(**row))
+                connection.execute(
+                    delete(schema.results).where(schema.results.c.audit_id == audit_id)
+                )
+            insert_classes(connection, class_rows(audit, audit_id, iterations))
+            connection.execute(
+                delete(schema.failures).where(schema.failures.c.source == audit.source)
+            )
+        return audit_id
+
+    def record_failure(self, source: str, error: str, *, name: str = "", group: str = "") -> None:
+        """Note that a model could not be audited, and why."""
+        key = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
+        row = {
+            "key": key,
+            "name": name or source,
+            "group_name": group,
+            "source": source,
+            "error": error,
+            "created": _now(),
+        }
+        with self.database.writing() as connection:
+            changes = {column: row[column] for column in ("error", "created", "name", "group_name")}
+            insert = self._insert(schema.failures).values(**row)
+            connection.execute(insert.on_conflict_do_update(index_elements=["key"], set_=changes))
+
+    def delete(self, audit_id: int) -> None:
+        """Remove an audit and its classes."""
+        with self.database.writing() as connection:
+            connection.execute(delete(schema.results).where(schema.results.c.audit_id == audit_id))
+            connection.execute(delete(schema.audits).where(schema.audits.c.id == audit_id))
+
+    def _insert(self, table: Any) -> Any:
+        is_sqlite = self.database.url.get_backend_name() == "sqlite"
+        return sqlite.insert(table) if is_sqlite else postgresql.insert(table)
+
+    def _model_id(self, connection: Connection, audit: Audit) -> int:
+        connection.execute(
+            self._insert(schema.models)
+            .values(
+                fingerprint=audit.fingerprint,
+                classes=audit.classes,
+                features=audit.features,
+                dtype=audit.dtype,
+                has_bias=audit.has_bias,
+            )
+            .on_conflict_do_nothing(index_elements=["fingerprint"])
+        )
+        return int(
+            connection.execute(
+                select(schema.models.c.id).where(schema.models.c.fingerprint == audit.fingerprint)
+            ).scalar_one()
+        )
+
+    def _id_of(self, connection: Connection, key: str) -> int:
+        return int(
+            connection.execute(
+                select(schema.audits.c.id).where(schema.audits.c.key == key)
+            ).scalar_one()
+        )
+
+    # Reading
+
+    def find(self, key: str, *, iterations: bool = False) -> StoredAudit | None:
+        """The audit with that key (`audit_key`), if nothing in it was left undecided, and if it has
+        the reference algorithm's iterations where those are wanted."""
+        query = _audit_query().where(
+            schema.audits.c.key == key,
+            (schema.audits.c.undecided == 0) | schema.audits.c.approximate,
+        )
+        if iterations:
+            query = query.where(schema.audits.c.patience.is_not(None))
+        with self.database.reading() as connection:
+            row = connection.execute(query).first()
+        return None if row is None else _stored(row)
+
+    def audits(
+        self,
+        *,
+        name: str | None = None,
+        group: str | None = None,
+        fingerprint: str | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[StoredAudit]:
+        """The audits, oldest first; `name` keeps those with that text in their name or source."""
+        query = _audit_query().order_by(schema.audits.c.id).limit(limit).offset(offset)
+        if name is not None:
+            within = f"%{_escaped(name)}%"
+            query = query.where(
+                schema.audits.c.name.ilike(within, escape="\\")
+                | schema.audits.c.source.ilike(within, escape="\\")
+            )
+        if group is not None:
+            query = query.where(schema.audits.c.group_name == group)
+        if fingerprint is not None:
+            query = query.where(schema.models.c.fingerprint == fingerprint)
+        with self.database.reading() as connection:
+            return [_stored(row) for row in connection.execute(query)]
+
+    def audit(self, audit_id: int) -> StoredAudit:
+        """One audit by its id."""
+        with self.database.reading() as connection:
+            row = connection.execute(_audit_query().where(schema.audits.c.id == audit_id)).first()
+        if row is None:
+            raise UncorkError(f"store {self.name} has no audit {audit_id}")
+        return _stored(row)
+
+    def count(self, audit_id: int, *, verdict: Verdict | None = None) -> int:
+        """How many classes of an audit there are, of all or of one verdict."""
+        query = select(func.count()).select_from(schema.results)
+        query = _filtered(query, audit_id, verdict, None)
+        with self.database.reading() as connection:
+            return int(connection.execute(query).scalar_one())
+
+    def classes(
+        self,
+        audit_id: int,
+        *,
+        verdict: Verdict | None = None,
+        label: str | None = None,
+        limit: int | None = None,
+        after: int = -1,
+    ) -> list[dict[str, Any]]:
+        """Classes of an audit by id, those after `after` (pages that stay quick however deep)."""
+        query = _filtered(select(schema.results), audit_id, verdict, label)
+        query = query.where(schema.results.c.class_id > after).order_by(schema.results.c.class_id)
+        with self.database.reading() as connection:
+            return [_plain(dict(row._mapping)) for row in connection.execute(query.limit(limit))]
+
+    def columns(self, audit_id: int) -> dict[str, np.ndarray]:
+        """Class ids, verdicts, margins and iterations (−1: none) of an audit as arrays."""
+        c = schema.results.c
+        query = select(c.class_id, c.verdict, c.margin, c.iterations).where(c.audit_id == audit_id)
+        with self.database.reading() as connection:
+            rows = connection.execute(query.order_by(c.class_id)).all()
+        margins = [math.nan if row.margin is None else row.margin for row in rows]
+        counts = [-1 if row.iterations is None else row.iterations for row in rows]
+        return {
+            "class_id": np.array([row.class_id for row in rows], dtype=np.int64),
+            "verdict": np.array([row.verdict for row in rows], dtype=np.uint8),
+            "margin": np.array(margins, dtype=np.float64),
+            "iterations": np.array(counts, dtype=np.int64),
+        }
+
+    def rows(
+        self, *, name: str | None = None, verdict: Verdict | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Every class of every audit, one after the other, with its audit's name: for export."""
+        for audit in self.audits(name=name):
+            after = -1
+            while page := self.classes(audit.id, verdict=verdict, limit=_BATCH, after=after):
+                for row in page:
+                    yield {
+                        "audit": audit.id,
+                        "name": audit.name,
+                        "group": audit.group,
+                        "fingerprint": audit.fingerprint,
+                        "domain": audit.domain,
+                        **row,
+                    }
+                after = page[-1]["class"]
+
+    def failures(self) -> list[dict[str, Any]]:
+        """Models that could not be audited: name, group, source, error, created."""
+        c = schema.failures.c
+        query = select(c.name, c.group_name.label("group"), c.source, c.error, c.created)
+        with self.database.reading() as connection:
+            return [dict(row._mapping) for row in connection.execute(query.order_by(c.id))]
+
+
+def audit_key(audit: Audit) -> str:
+    """What makes two audits the same: head, domain, algorithm and version, classes asked for."""
+    asked = None if audit.asked is None else audit.asked
+    return make_key(
+        audit.fingerprint, audit.domain.spec(), audit.algorithm, audit.approximate, asked
+    )
+
+
+def make_key(
+    fingerprint: str, domain: str, algorithm: str, approximate: bool, asked: np.ndarray | None
+) -> str:
+    """The same before there is an audit."""
+    digest = hashlib.sha256(b"uncork audit\n")
+    parts = (fingerprint, domain, algorithm, str(approximate), str(schema.ALGORITHM_VERSION))
+    for part in parts:
+        digest.update(part.encode() + b"\n")
+    if asked is not None:
+        digest.update(np.asarray(asked, dtype="<i8").tobytes())
+    return digest.hexdigest()
+
+
+def _is_current(connection: Connection, name: str) -> bool:
+    from uncork.store.versions import CURRENT, stored_version
+
+    return stored_version(connection, name) == CURRENT
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.timezone.utc)
+
+
+def _audit_row(
+    audit: Audit,
+    key: str,
+    name: str | None,
+    group: str,
+    certificates: str | None,
+    iterations: np.ndarray | None,
+    patience: int | None,
+) -> dict[str, Any]:
+    from uncork import __version__
+
+    potentially = None
+    if iterations is not None:
+        asked = slice(None) if audit.asked is None else audit.asked
+        potentially = int((np.asarray(iterations)[asked] < 0).sum())
+    return {
+        "key": key,
+        "name": name or audit.source,
+        "group_name": group,
+        "source": audit.source,
+        "domain": str(audit.domain),
+        "algorithm": audit.algorithm,
+        "algorithm_version": schema.ALGORITHM_VERSION,
+        "approximate": audit.approximate,
+        "asked": audit.classes if audit.asked is None else len(audit.asked),
+        **audit.counts,
+        "patience": patience if iterations is not None else None,
+        "potentially": potentially,
+        "proven": audit.proven,
+        "device": audit.device,
+        "seconds": {stage: float(value) for stage, value in audit.seconds.items()},
+        "certificates": certificates,
+        "uncork": __version__,
+        "created": _now(),
+    }
+
+
+def _audit_query() -> Select[Any]:
+    a, m = schema.audits.c, schema.models.c
+    return select(
+        a.id, m.fingerprint, a.name, a.group_name.label("group"), a.source, m.classes, m.features,
+        m.dtype, m.has_bias, a.domain, a.algorithm, a.approximate, a.asked, a.argmaxable,
+        a.unargmaxable, a.tied, a.undecided, a.patience, a.potentially, a.proven, a.device,
+        a.seconds, a.certificates, a.uncork, a.created,
+    ).join_from(schema.audits, schema.models)  # fmt: skip
+
+
+def _stored(row: Any) -> StoredAudit:
+    fields = dict(row._mapping)
+    if fields["created"].tzinfo is None:  # SQLite keeps no time zone
+        fields["created"] = fields["created"].replace(tzinfo=datetime.timezone.utc)
+    return StoredAudit(**fields)
+
+
+def _filtered(
+    query: Select[Any], audit_id: int, verdict: Verdict | None, label: str | None
+) -> Select[Any]:
+    query = query.where(schema.results.c.audit_id == audit_id)
+    if verdict is not None:
+        query = query.where(schema.results.c.verdict == int(verdict))
+    if label is not None:
+        query = query.where(schema.results.c.label.like(f"%{_escaped(label)}%", escape="\\"))
+    return query
+
+
+def _escaped(text: str) -> str:
+    """Text whose % and _ mean themselves in LIKE."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "class": row["class_id"],
+        "label": row["label"],
+        "verdict": str(Verdict(row["verdict"])),
+        "margin": row["margin"],
+        "iterations": row["iterations"],
+        "stolen_by": row["stolen_by"],
+        "reason": row["reason"],
+    }

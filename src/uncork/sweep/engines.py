@@ -1,0 +1,112 @@
+"""Where the work is done: local processes, a Dask cluster or a Ray cluster. No scheduler of ours:
+each engine is an executor that takes a function and hands back a future."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from typing import Any
+
+from uncork.errors import UncorkError
+
+ENGINES = ("local", "dask", "ray")
+ANSWERS_WITHIN = 20  # seconds a scheduler may take to answer
+
+
+def open_engine(kind: str, address: str | None, workers: int | None) -> Executor:
+    """An executor of that kind; closing it closes what was started for it."""
+    if kind not in ENGINES:
+        raise UncorkError(f"engine {kind!r}: expected {', '.join(ENGINES)}")
+    if workers is not None and workers < 1:
+        raise UncorkError(f"{workers} workers: at least one is needed")
+    if kind == "local":
+        if address is not None:
+            raise UncorkError("--address goes with --engine dask or ray")
+        return local_processes(workers)
+    return _dask(address, workers) if kind == "dask" else _Ray(address, workers)
+
+
+def local_processes(workers: int | None) -> ProcessPoolExecutor:
+    count = workers or os.cpu_count() or 1
+    # Not forked: threads of BLAS in the parent would be missing in the child, locks held.
+    return ProcessPoolExecutor(
+        count, mp_context=multiprocessing.get_context("spawn"), initializer=_quiet
+    )
+
+
+def _quiet() -> None:
+    """Ctrl-C is for the process that decides what to do about it."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+class _Dask(Executor):
+    def __init__(self, client: Any, cluster: Any) -> None:
+        self._client, self._cluster = client, cluster
+        self._executor = client.get_executor(pure=False)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = self._executor.submit(fn, *args, **kwargs)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._executor.shutdown(wait=wait)
+        self._client.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+def _dask(address: str | None, workers: int | None) -> Executor:
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise UncorkError(
+            "--engine dask needs dask.distributed: pip install 'uncork[cluster]'"
+        ) from None
+    cluster = None
+    if address is None:
+        cluster = LocalCluster(
+            n_workers=workers or os.cpu_count(), threads_per_worker=1, dashboard_address=None,
+            host="127.0.0.1",
+        )  # fmt: skip
+        address = cluster.scheduler_address
+    try:
+        client = Client(address, timeout=ANSWERS_WITHIN)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise UncorkError(f"no Dask scheduler answers at {address}: {error}") from error
+    return _Dask(client, cluster)
+
+
+class _Ray(Executor):
+    def __init__(self, address: str | None, workers: int | None) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise UncorkError("--engine ray needs ray: pip install 'uncork[cluster]'") from None
+        self._ray = ray
+        try:
+            if address is None:
+                ray.init(
+                    address="local", num_cpus=workers or os.cpu_count(), include_dashboard=False,
+                    log_to_driver=False, logging_level=logging.ERROR,
+                )  # fmt: skip
+            else:
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise UncorkError(f"no Ray cluster answers at {address}: {error}") from error
+        self._remote = ray.remote(_call)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = self._remote.remote(fn, args, kwargs).future()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._ray.shutdown()
+
+
+def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return fn(*args, **kwargs)

@@ -1,0 +1,261 @@
+"""The sweep: plan every model, hand its ranges to the engine, store what comes back.
+
+A model that fails is recorded and the rest goes on. A range that is finished is on disk before
+anything else happens, so that whatever is killed, nothing is decided twice after `resume`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from uncork.errors import UncorkError
+from uncork.store import Store
+from uncork.sweep.engines import local_processes
+from uncork.sweep.join import join
+from uncork.sweep.kept import Kept
+from uncork.sweep.manifest import Task
+from uncork.sweep.unit import UNIT_CLASSES, Decided, Plan, decide, patience_of, plan
+
+_TRIES = 3  # how often a range is started again after its worker died
+
+
+@dataclass
+class Outcome:
+    """Where one model stands."""
+
+    task: Task
+    state: str = "waiting"  # waiting, looking, deciding, stored, was stored, failed
+    plan: Plan | None = None
+    done: int = 0  # ranges finished
+    ranges: int = 0
+    audit_id: int | None = None
+    unargmaxable: int | None = None
+    undecided: int | None = None
+    error: str = ""
+
+
+@dataclass
+class _Job:
+    """Something handed to the engine: a look at a model (start is None), or a range of it."""
+
+    outcome: Outcome
+    start: int | None
+    tries: int = 0
+
+
+@dataclass
+class _Model:
+    parts: dict[int, Decided] = field(default_factory=dict)
+
+
+def sweep(
+    tasks: list[Task],
+    store: Store,
+    engine: Executor,
+    *,
+    work: Path,
+    resume: bool = False,
+    certificates: Path | None = None,
+    changed: Callable[[Outcome], None] = lambda outcome: None,
+) -> list[Outcome]:
+    """Audit every task into the store; one outcome a task, in the order given.
+
+    `work` keeps finished ranges until their model is stored. `resume` takes what is there, and
+    leaves models alone that the store holds already; without it everything is decided anew.
+    `certificates` is a folder to keep every range's certificate file in. `changed` is called
+    whenever a model's outcome moves on.
+    """
+    return _Sweep(tasks, store, engine, Kept(work), resume, certificates, changed).run()
+
+
+class _Sweep:
+    def __init__(
+        self,
+        tasks: list[Task],
+        store: Store,
+        engine: Executor,
+        kept: Kept,
+        resume: bool,
+        certificates: Path | None,
+        changed: Callable[[Outcome], None],
+    ) -> None:
+        self.store, self.engine, self.kept, self.resume = store, engine, kept, resume
+        self.certificates, self.changed = certificates, changed
+        self.outcomes = [Outcome(task) for task in tasks]
+        self.models: dict[int, _Model] = {}
+        self.running: dict[Future[Any], _Job] = {}
+        self.own_engine: Executor | None = None
+
+    def run(self) -> list[Outcome]:
+        if not self.resume:
+            self.kept.clear()
+        try:
+            for outcome in self.outcomes:
+                self._start(_Job(outcome, None))
+                self._move(outcome, "looking")
+            while self.running:
+                finished, _ = wait(self.running, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    if future in self.running:
+                        self._finish(self.running.pop(future), future)
+        except BaseException:
+            self._rescue()
+            raise
+        finally:
+            for future in self.running:
+                future.cancel()
+            if self.own_engine is not None:
+                self.own_engine.shutdown(wait=True, cancel_futures=True)
+        return self.outcomes
+
+    def _rescue(self) -> None:
+        """Keep the ranges that are finished but were not looked at yet."""
+        for future, job in self.running.items():
+            found = job.outcome.plan
+            finished = future.done() and not future.cancelled() and future.exception() is None
+            if finished and found is not None and job.start is not None:
+                self.kept.put(found.key, job.start, future.result())
+
+    def _start(self, job: _Job) -> None:
+        task = job.outcome.task
+        try:
+            self._submit(job, task)
+        except BrokenProcessPool:
+            self._renew()
+            self._submit(job, task)
+
+    def _submit(self, job: _Job, task: Task) -> None:
+        future: Future[Any]
+        if job.start is None:
+            future = self.engine.submit(plan, task)
+        else:
+            future = self.engine.submit(decide, task, job.start, job.start + UNIT_CLASSES)
+        self.running[future] = job
+
+    def _finish(self, job: _Job, future: Future[Any]) -> None:
+        outcome = job.outcome
+        if outcome.state == "failed":
+            return
+        try:
+            result = future.result()
+        except BrokenProcessPool as error:
+            self._again(job, error)
+        except UncorkError as error:
+            self._fail(outcome, str(error))
+        except Exception as error:
+            self._fail(outcome, f"{type(error).__name__}: {error}")
+        else:
+            if job.start is None:
+                self._planned(outcome, result)
+            else:
+                assert outcome.plan is not None
+                self.kept.put(outcome.plan.key, job.start, result)
+                self._decided(outcome, job.start, result)
+
+    def _again(self, job: _Job, error: BaseException) -> None:
+        """A worker died and took the pool with it: everything it had is started once more."""
+        others = [
+            self.running.pop(future)
+            for future in list(self.running)
+            if future.done() and isinstance(future.exception(), BrokenProcessPool)
+        ]
+        self._renew()
+        for one in [job, *others]:
+            one.tries += 1
+            if one.tries > _TRIES:
+                self._fail(
+                    one.outcome, f"its worker process died {one.tries} times (out of memory?)"
+                )
+            elif one.outcome.state != "failed":
+                self._start(one)
+
+    def _renew(self) -> None:
+        workers = getattr(self.engine, "_max_workers", None)
+        self.engine.shutdown(wait=False, cancel_futures=False)
+        self.engine = self.own_engine = local_processes(workers)
+
+    def _planned(self, outcome: Outcome, found: Plan) -> None:
+        outcome.plan = found
+        starts = range(0, found.asked, UNIT_CLASSES)
+        outcome.ranges = len(starts)
+        there = self.store.find(found.key, iterations=self._counts(outcome))
+        if self.resume and there is not None:
+            outcome.audit_id, outcome.unargmaxable = there.id, there.unargmaxable
+            self._move(outcome, "was stored")
+            return
+        self._move(outcome, "deciding")
+        for start in starts:
+            earlier = self.kept.get(found.key, start) if self.resume else None
+            if earlier is None or (earlier.iterations is None and self._counts(outcome)):
+                self._start(_Job(outcome, start))
+            else:
+                self._decided(outcome, start, earlier)
+
+    def _counts(self, outcome: Outcome) -> bool:
+        return bool(outcome.task.options.get("iterations"))
+
+    def _decided(self, outcome: Outcome, start: int, result: Decided) -> None:
+        index = self.outcomes.index(outcome)
+        model = self.models.setdefault(index, _Model())
+        model.parts[start] = result
+        outcome.done = len(model.parts)
+        if outcome.done < outcome.ranges:
+            self.changed(outcome)
+            return
+        del self.models[index]
+        self._store(outcome, [model.parts[k] for k in sorted(model.parts)])
+
+    def _store(self, outcome: Outcome, parts: list[Decided]) -> None:
+        found, task = outcome.plan, outcome.task
+        assert found is not None
+        audit, iterations = join(parts, whole=found.asked == found.classes)
+        outcome.audit_id = self.store.save(
+            audit,
+            name=task.name,
+            group=task.group,
+            certificates=self._keep_certificates(outcome, parts),
+            iterations=iterations,
+            patience=None if iterations is None else patience_of(task),
+        )
+        outcome.unargmaxable = len(audit.unargmaxable)
+        outcome.undecided = len(audit.undecided)
+        self.kept.forget(found.key)
+        self._move(outcome, "stored")
+
+    def _keep_certificates(self, outcome: Outcome, parts: list[Decided]) -> str | None:
+        if self.certificates is None or outcome.plan is None:
+            return None
+        safe = re.sub(r"[^\w.-]+", "-", outcome.task.name)[:80] or "model"
+        name = f"{safe}-{outcome.plan.key[:8]}"
+        for number, part in enumerate(parts):
+            many = f"-{number}" if len(parts) > 1 else ""
+            (self.certificates / f"{name}{many}.npz").write_bytes(part.certificates)
+        many = "-*" if len(parts) > 1 else ""
+        return str(self.certificates / f"{name}{many}.npz")
+
+    def _fail(self, outcome: Outcome, error: str) -> None:
+        outcome.error = " ".join(error.split())
+        task = outcome.task
+        self.store.record_failure(task.source, outcome.error, name=task.name, group=task.group)
+        self._move(outcome, "failed")
+
+    def _move(self, outcome: Outcome, state: str) -> None:
+        outcome.state = state
+        self.changed(outcome)
+
+
+def work_folder(store_name: str) -> Path:
+    """Where a sweep into that store keeps its finished ranges."""
+    if "://" not in store_name:
+        return Path(f"{store_name}.sweep")
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    folder = cache if cache.is_absolute() else Path.home() / ".cache"
+    return folder / "uncork" / "sweep" / hashlib.sha256(store_name.encode()).hexdigest()[:16]

@@ -1,0 +1,204 @@
+"""What a store promises, on SQLite and on PostgreSQL alike."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.store.audits import AWKWARD, large_audit, small_audit
+
+from uncork import Ball
+from uncork.audit.verdict import Verdict
+from uncork.errors import UncorkError
+from uncork.store import Store
+
+
+def test_an_audit_comes_back_as_it_was_stored(url: str) -> None:
+    audit = small_audit()
+    with Store(url) as store:
+        number = store.save(audit, name="first", group="tests", certificates="proofs.npz")
+    with Store(url, create=False) as store:
+        stored = store.audit(number)
+        rows = store.classes(number)
+    assert (stored.name, stored.group, stored.certificates) == ("first", "tests", "proofs.npz")
+    assert stored.fingerprint == audit.fingerprint
+    assert (stored.classes, stored.features, stored.has_bias) == (40, 3, False)
+    assert {name: getattr(stored, name) for name in audit.counts} == audit.counts
+    assert [row["class"] for row in rows] == list(range(40))
+    assert [row["verdict"] for row in rows] == [str(v) for v in audit.verdicts]
+    assert [row["margin"] for row in rows] == pytest.approx(audit.proofs.margins.tolist(), rel=0)
+    assert stored.created.tzinfo is not None
+
+
+def test_any_label_survives(url: str) -> None:
+    with Store(url) as store:
+        number = store.save(small_audit())
+        labels = [row["label"] for row in store.classes(number)]
+    assert labels[: len(AWKWARD)] == list(AWKWARD)
+
+
+def test_who_takes_the_place_of_a_lost_class_is_stored(url: str) -> None:
+    audit = small_audit()
+    with Store(url) as store:
+        number = store.save(audit)
+        rows = store.classes(number, verdict=Verdict.UNARGMAXABLE)
+    assert [row["class"] for row in rows] == audit.unargmaxable.tolist()
+    for row in rows:
+        assert [i for i, _ in row["stolen_by"]] == [
+            thief["class"] for thief in audit.stolen_by(row["class"])
+        ]
+
+
+def test_the_same_audit_is_not_stored_twice(url: str) -> None:
+    with Store(url) as store:
+        first, second = store.save(small_audit()), store.save(small_audit())
+        assert first == second
+        assert len(store.audits()) == 1
+        assert store.count(first) == 40
+
+
+def test_another_head_domain_or_choice_of_classes_is_another_audit(url: str) -> None:
+    head = small_audit().head
+    assert head is not None
+    import uncork
+
+    audits = [
+        small_audit(),
+        small_audit(seed=1),
+        uncork.audit(head, domain=Ball(2.0), device="cpu"),
+        uncork.audit(head, classes=[1, 2, 3], device="cpu"),
+        uncork.audit(head, approximate=True, patience=0, device="cpu"),
+    ]
+    with Store(url) as store:
+        assert len({store.save(audit) for audit in audits}) == len(audits)
+        assert [audit.asked for audit in store.audits()] == [40, 40, 40, 3, 40]
+        assert len({audit.fingerprint for audit in store.audits()}) == 2
+
+
+def test_an_audit_that_knows_more_takes_the_place_of_the_earlier_one(url: str) -> None:
+    audit = small_audit()
+    less = replace(audit, proofs=audit.proofs.copy())
+    less.proofs.verdicts[:5] = Verdict.UNDECIDED
+    with Store(url) as store:
+        first = store.save(less)
+        assert store.audit(first).undecided == 5
+        assert store.save(audit) == first
+        assert store.audit(first).undecided == 0
+        store.save(less)
+        assert store.audit(first).undecided == 0
+        assert store.count(first) == 40
+
+
+def test_iterations_are_kept_and_counted(url: str) -> None:
+    counts = np.arange(40)
+    counts[:7] = -1
+    with Store(url) as store:
+        number = store.save(small_audit(), iterations=counts, patience=2500)
+        stored = store.audit(number)
+        assert (stored.patience, stored.potentially) == (2500, 7)
+        assert store.columns(number)["iterations"].tolist() == counts.tolist()
+
+
+def test_names_are_found_by_part_and_percent_means_itself(url: str) -> None:
+    with Store(url) as store:
+        store.save(small_audit(0), name="Bergamot en-de")
+        store.save(small_audit(1), name="100%")
+        assert [a.name for a in store.audits(name="bergamot")] == ["Bergamot en-de"]
+        assert [a.name for a in store.audits(name="%")] == ["100%"]
+        assert [row["label"] for row in store.classes(2, label="_x")] == ["_x" * 900]
+
+
+def test_pages_of_classes_follow_one_another(url: str) -> None:
+    with Store(url) as store:
+        number = store.save(small_audit())
+        pages, after = [], -1
+        while page := store.classes(number, limit=7, after=after):
+            pages += [row["class"] for row in page]
+            after = page[-1]["class"]
+    assert pages == list(range(40))
+
+
+def test_a_failure_is_recorded_once_and_goes_when_the_model_is_stored(url: str) -> None:
+    audit = replace(small_audit(), source="model.npz")
+    with Store(url) as store:
+        store.record_failure("model.npz", "is truncated", name="model")
+        store.record_failure("model.npz", "is still truncated", name="model")
+        assert [(f["source"], f["error"]) for f in store.failures()] == [
+            ("model.npz", "is still truncated")
+        ]
+        store.save(audit)
+        assert store.failures() == []
+
+
+def test_a_deleted_audit_is_gone(url: str) -> None:
+    with Store(url) as store:
+        number = store.save(small_audit())
+        store.delete(number)
+        assert store.audits() == []
+        with pytest.raises(UncorkError, match=f"no audit {number}"):
+            store.audit(number)
+
+
+def _save_many(url: str, seeds: list[int]) -> None:
+    with Store(url) as store:
+        for seed in seeds:
+            store.save(small_audit(seed))
+
+
+def test_two_writers_at_once_lose_nothing(url: str) -> None:
+    Store(url).close()
+    context = multiprocessing.get_context("spawn")
+    # Both also save the audits of seeds 4 and 5: the very same ones, at the same time.
+    writers = [
+        context.Process(target=_save_many, args=(url, seeds))
+        for seeds in ([0, 1, 4, 5, 2, 3], [4, 5, 6, 7, 8, 9])
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(120)
+        assert writer.exitcode == 0
+    with Store(url) as store:
+        assert len(store.audits()) == 10
+        assert all(store.count(audit.id) == 40 for audit in store.audits())
+
+
+def test_a_save_that_is_killed_leaves_nothing(url: str) -> None:
+    Store(url).close()
+    program = """
+import os, signal, sys
+from tests.store.audits import large_audit
+from uncork.store import Store, store as module
+rows = module.class_rows
+def dying(*args):
+    for number, batch in enumerate(rows(*args)):
+        if number == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield batch
+module.class_rows = dying
+Store(sys.argv[1]).save(large_audit(60_000))
+"""
+    result = subprocess.run([sys.executable, "-c", program, url], timeout=120, check=False)
+    assert result.returncode == -signal.SIGKILL
+    with Store(url) as store:
+        assert store.audits() == []
+        number = store.save(large_audit(60_000))
+        assert store.count(number) == 60_000
+    assert os.getpid()
+
+
+def test_filters_agree_with_the_verdicts(url: str) -> None:
+    audit = large_audit(30_000)
+    with Store(url) as store:
+        number = store.save(audit)
+        for verdict in (Verdict.ARGMAXABLE, Verdict.UNARGMAXABLE, Verdict.TIED):
+            expected = np.flatnonzero(audit.proofs.verdicts == verdict)
+            assert store.count(number, verdict=verdict) == len(expected)
+            page = store.classes(number, verdict=verdict, limit=5)
+            assert [row["class"] for row in page] == expected[:5].tolist()

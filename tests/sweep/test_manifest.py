@@ -1,0 +1,66 @@
+"""Manifests: what they may say, and what is wrong with those that say something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.sweep.manifests import write_manifest
+
+from uncork.errors import UncorkError
+from uncork.sweep import read_manifest
+
+
+def test_defaults_globs_names_and_groups(tmp_path: Path) -> None:
+    tasks = read_manifest(write_manifest(tmp_path, 2))
+    assert [task.name for task in tasks] == [
+        "random:normal,50x3,seed=0", "random:normal,51x3,seed=1", "a", "b", "not there",
+    ]  # fmt: skip
+    assert [task.group for task in tasks] == ["Random", "Random", "", "", ""]
+    assert [task.options["domain"] for task in tasks] == ["box:10"] * 2 + ["unbounded"] * 2 + [
+        "box:10"
+    ]
+    assert tasks[2].source == str(tmp_path / "heads" / "a.npz")
+
+
+def test_the_same_model_named_twice_is_audited_once(tmp_path: Path) -> None:
+    path = tmp_path / "m.toml"
+    entry = '[[model]]\nsource = "random:normal,5x2,seed=0"\n'
+    path.write_text(entry + entry + entry + 'domain = "unbounded"\n')
+    assert len(read_manifest(path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "names no model"),
+        ("model = 3", "names no model"),
+        ("x = 1", "expected \\[defaults\\] and \\[\\[model\\]\\]"),
+        ("[[model]]\nname = 'x'", "number 1 has no source"),
+        ("[[model]]\nsource = 'a'\ndomian = 'box:1'", "'domian', which is none of"),
+        ("[[model]]\nsource = 'a'\ndomain = 'box:-1'", "number 1.*positive radius"),
+        ("[[model]]\nsource = 'a'\npatience = 'long'", "patience = 'long' has the wrong type"),
+        ("[[model]]\nsource = 'a'\npatience = true", "patience = True has the wrong type"),
+        ("[[model]]\nsource = 'a'\ntime_limit = 0", "must be positive"),
+        ("[[model]]\nsource = 'a'\nname = 5", "name must be text"),
+        ("[[model]]\nsource = 'a'\nname = \"\\u001b[2J\"", "cannot be shown"),
+        ("[[model]", "no valid TOML"),
+        ("[defaults]\nsource = 'a'", "'source', which is none of"),
+    ],
+)
+def test_a_wrong_manifest_is_explained(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "m.toml"
+    path.write_text(text)
+    with pytest.raises(UncorkError, match=message):
+        read_manifest(path)
+
+
+def test_a_missing_manifest_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UncorkError, match=r"none\.toml cannot be read: No such file"):
+        read_manifest(tmp_path / "none.toml")
+
+
+def test_a_glob_that_matches_nothing_stays_to_fail_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "m.toml"
+    path.write_text('[[model]]\nsource = "*.onnx"')
+    assert [task.source for task in read_manifest(path)] == [str(tmp_path / "*.onnx")]

@@ -1,0 +1,222 @@
+"""Sweeps on local processes: every model stored once, whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.sweep.manifests import content, write_manifest
+
+import uncork
+from uncork.audit.iterations import count_iterations
+from uncork.audit.reference import braid_reflect
+from uncork.random_heads import random_head
+from uncork.store import Store
+from uncork.sweep import read_manifest, sweep
+from uncork.sweep.engines import open_engine
+from uncork.sweep.manifest import Task
+
+
+class InThisProcess(Executor):
+    """The work done at once where it is asked for, and counted."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.calls.append(fn.__name__)
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+def run(manifest: Path, url: str, engine: Executor, **settings: Any) -> list[Any]:
+    with Store(url) as store:
+        work = Path(f"{url}.work")
+        return sweep(read_manifest(manifest), store, engine, work=work, **settings)
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    return write_manifest(tmp_path)
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path, manifest: Path) -> Any:
+    url = str(tmp_path / "undisturbed.db")
+    run(manifest, url, InThisProcess())
+    return content(url)
+
+
+def test_every_model_is_stored_and_one_that_fails_stops_nothing(
+    tmp_path: Path, manifest: Path
+) -> None:
+    url = str(tmp_path / "s.db")
+    outcomes = run(manifest, url, InThisProcess())
+    assert [outcome.state for outcome in outcomes] == ["stored"] * 6 + ["failed"]
+    assert "does not exist" in outcomes[-1].error
+    facts, classes, failures = content(url)
+    assert len(facts) == 6
+    assert failures == ["not there"]
+    for fact, rows in zip(facts, classes, strict=True):
+        if fact["group"] == "Random":
+            seed = fact["classes"] - 50
+            audit = uncork.audit(random_head(50 + seed, 3, seed=seed), device="cpu")
+            assert [row["verdict"] for row in rows] == [str(v) for v in audit.verdicts]
+        assert (fact["potentially"] is not None) == (fact["name"] == "random:normal,50x3,seed=0")
+
+
+def test_local_processes_store_the_same_rows(
+    tmp_path: Path, manifest: Path, undisturbed: Any
+) -> None:
+    url = str(tmp_path / "s.db")
+    with open_engine("local", None, 2) as engine:
+        run(manifest, url, engine)
+    assert content(url) == undisturbed
+
+
+def test_a_head_of_several_ranges_equals_one_decided_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uncork.sweep.run.UNIT_CLASSES", 64)
+    source = "random:uniform,200x3,seed=5,bias"
+    task = Task(source, "split", options={"iterations": True, "patience": 100})
+    with Store(tmp_path / "s.db") as store:
+        (outcome,) = sweep([task], store, InThisProcess(), work=tmp_path / "work")
+        assert (outcome.state, outcome.ranges) == ("stored", 4)
+        rows = store.classes(outcome.audit_id or 0)
+        counts = store.columns(outcome.audit_id or 0)["iterations"]
+    head = random_head(200, 3, "uniform", True, 5)
+    whole = uncork.audit(head, device="cpu")
+    assert [row["verdict"] for row in rows] == [str(v) for v in whole.verdicts]
+    assert counts.tolist() == count_iterations(head, patience=100).tolist()
+    assert not (tmp_path / "work").exists()
+
+
+def test_resume_decides_nothing_twice(tmp_path: Path, manifest: Path, undisturbed: Any) -> None:
+    url = str(tmp_path / "s.db")
+
+    class Dies(InThisProcess):
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            if self.calls.count("decide") == 3:
+                raise KeyboardInterrupt
+            return super().submit(fn, *args, **kwargs)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(manifest, url, Dies())
+    engine = InThisProcess()
+    outcomes = run(manifest, url, engine, resume=True)
+    assert engine.calls.count("decide") == 3
+    assert content(url) == undisturbed
+    assert [outcome.state for outcome in outcomes].count("failed") == 1
+    again = InThisProcess()
+    outcomes = run(manifest, url, again, resume=True)
+    assert again.calls.count("decide") == 0
+    assert [outcome.state for outcome in outcomes] == ["was stored"] * 6 + ["failed"]
+    assert outcomes[0].unargmaxable is not None
+
+
+def test_without_resume_everything_is_decided_anew_and_stored_once(
+    tmp_path: Path, manifest: Path, undisturbed: Any
+) -> None:
+    url = str(tmp_path / "s.db")
+    run(manifest, url, InThisProcess())
+    engine = InThisProcess()
+    run(manifest, url, engine)
+    assert engine.calls.count("decide") == 6
+    assert content(url) == undisturbed
+
+
+def test_a_damaged_range_on_disk_is_decided_again(
+    tmp_path: Path, manifest: Path, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(tmp_path / "s.db")
+
+    def full(*args: Any, **kwargs: Any) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "save", full)
+        with pytest.raises(KeyboardInterrupt):
+            run(manifest, url, InThisProcess())
+    kept = list(Path(f"{url}.work").rglob("*.npz"))
+    assert kept
+    for file in kept:
+        file.write_bytes(file.read_bytes()[:-200])
+    run(manifest, url, InThisProcess(), resume=True)
+    assert content(url) == undisturbed
+
+
+def _start(manifest: Path, url: Path, *options: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "uncork", "sweep", str(manifest), "--store", str(url)]
+    return subprocess.Popen(
+        [*command, "--workers", "2", *options],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+
+
+def test_killing_the_sweep_loses_nothing(tmp_path: Path, manifest: Path, undisturbed: Any) -> None:
+    url = tmp_path / "s.db"
+    program = _start(manifest, url)
+    assert program.stderr is not None
+    for line in program.stderr:
+        if b": stored" in line:
+            break
+    os.killpg(program.pid, signal.SIGKILL)
+    program.wait(30)
+    program.stderr.close()
+    program = _start(manifest, url, "--resume", "--quiet")
+    assert program.wait(120) == 1  # one model fails, as it always does
+    assert program.stderr is not None
+    program.stderr.close()
+    assert content(str(url)) == undisturbed
+
+
+def test_killing_a_worker_loses_nothing(tmp_path: Path, manifest: Path, undisturbed: Any) -> None:
+    psutil = pytest.importorskip("psutil")
+
+    url = tmp_path / "s.db"
+    program = _start(manifest, url)
+    assert program.stderr is not None
+    killed = 0
+    for line in program.stderr:
+        if b": deciding" in line and not killed:
+            time.sleep(0.05)
+            for child in psutil.Process(program.pid).children(recursive=True):
+                if "spawn_main" in " ".join(child.cmdline()):
+                    child.kill()
+                    killed += 1
+                    break
+    assert program.wait(120) == 1
+    program.stderr.close()
+    assert killed == 1
+    assert content(str(url)) == undisturbed
+
+
+def test_iterations_are_those_of_the_reference_algorithm() -> None:
+    for seed in range(6):
+        head = random_head(60, 3, bias=bool(seed % 2), seed=seed)
+        counts = count_iterations(head, patience=150)
+        expected = []
+        for t in range(head.classes):
+            x, reflections = braid_reflect(head, t, 150)
+            expected.append(-1 if x is None else reflections)
+        assert counts.tolist() == expected
+
+
+def test_iterations_of_classes_not_asked_for_are_not_counted() -> None:
+    head = random_head(30, 3)
+    some = count_iterations(head, np.array([3, 4]), 50)
+    assert (some[[3, 4]] == count_iterations(head, patience=50)[[3, 4]]).all()
+    assert (np.delete(some, [3, 4]) == -1).all()
