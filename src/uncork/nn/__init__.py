@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from uncork.nn import functional, hf, reference
+    from uncork.nn.argmaxable import ArgmaxableLinear
     from uncork.nn.entmax import SparseOutput
+    from uncork.nn.linear_modules import (
+        LinearAlphaReLULoss,
+        LinearCrossEntropyLoss,
+        LinearEntmaxLoss,
+        LinearSparsemaxLoss,
+    )
     from uncork.nn.modules import (
         AlphaReLU,
         AlphaReLULoss,
@@ -34,11 +41,16 @@ _HOME = {
     "hf": "hf",
     "reference": "reference",
     "SparseOutput": "entmax",
+    "ArgmaxableLinear": "argmaxable",
     "AlphaReLU": "modules",
     "AlphaReLULoss": "modules",
     "Budget": "modules",
     "Entmax": "modules",
     "EntmaxLoss": "modules",
+    "LinearAlphaReLULoss": "linear_modules",
+    "LinearCrossEntropyLoss": "linear_modules",
+    "LinearEntmaxLoss": "linear_modules",
+    "LinearSparsemaxLoss": "linear_modules",
     "LogEntmax": "modules",
     "Normmax": "modules",
     "NormmaxLoss": "modules",
@@ -47,6 +59,7 @@ _HOME = {
     "SparsemaxLoss": "modules",
     "TauMeter": "tau",
     "calibrate_tau": "tau",
+    "Watch": "watch",
     "tau_from_data": "tau",
     "tau_from_shape": "shape",
     "support_share_from_shape": "shape",
@@ -55,9 +68,14 @@ _HOME = {
 __all__ = [
     "AlphaReLU",
     "AlphaReLULoss",
+    "ArgmaxableLinear",
     "Budget",
     "Entmax",
     "EntmaxLoss",
+    "LinearAlphaReLULoss",
+    "LinearCrossEntropyLoss",
+    "LinearEntmaxLoss",
+    "LinearSparsemaxLoss",
     "LogEntmax",
     "Normmax",
     "NormmaxLoss",
@@ -66,6 +84,7 @@ __all__ = [
     "Sparsemax",
     "SparsemaxLoss",
     "TauMeter",
+    "Watch",
     "calibrate_tau",
     "functional",
     "hf",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from uncork.nn._rows import BLOCK_ELEMENTS, Alpha, runs_eagerly_on_cpu
+from uncork.nn import kernels
+from uncork.nn._rows import BLOCK_ELEMENTS, Alpha, compute_dtype, runs_eagerly_on_cpu
 from uncork.nn._torch import torch
 from uncork.nn.deformed import on_support
 
@@ -19,6 +20,10 @@ class AlphaReLU(torch.autograd.Function):
 
     @staticmethod
     def forward(z: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
+        if kernels.launches(z) and alpha_relu_kernel_takes(alpha, tau):
+            from uncork.nn.kernels.transforms import alpha_relu_forward
+
+            return alpha_relu_forward(z, float(alpha), tau, z.dtype)
         known = _numbers(z, alpha, tau)
         if known is not None:
             return _forward_blocks(z, *known)
@@ -38,11 +43,20 @@ class AlphaReLU(torch.autograd.Function):
         dz = dalpha = dtau = None
         if ctx.needs_input_grad[0]:
             dz = _vjp(z, grad, alpha, tau)
+        if any(ctx.needs_input_grad[1:]):
+            z, grad = z.to(compute_dtype(z.dtype)), grad.to(compute_dtype(grad.dtype))
         if ctx.needs_input_grad[1]:
             dalpha = (grad * _alpha_slope(z, alpha, tau)).sum_to_size(alpha.shape)
         if ctx.needs_input_grad[2]:
             dtau = (-grad * _slope(z, alpha, tau) / (alpha - 1)).sum_to_size(tau.shape)
         return dz, dalpha, dtau
+
+
+def alpha_relu_kernel_takes(alpha: Alpha, tau: Alpha) -> bool:
+    """A float α, and one τ for all: what the kernel is written for."""
+    if isinstance(alpha, Tensor):
+        return False
+    return not isinstance(tau, Tensor) or (tau.numel() == 1 and kernels.launches(tau))
 
 
 def _saved(ctx: Any) -> tuple[Tensor, Any, Any]:
@@ -120,6 +134,17 @@ def _base_blocks(
 
 def _vjp(z: Tensor, grad: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
     """grad · dp/dz, in blocks where that is the derivative of nothing."""
+    wide = compute_dtype(z.dtype)
+    if (
+        not torch.is_grad_enabled()
+        and kernels.launches(z, grad)
+        and alpha_relu_kernel_takes(alpha, tau)
+    ):
+        from uncork.nn.kernels.transforms import alpha_relu_backward
+
+        return alpha_relu_backward(z, grad, float(alpha), tau)
+    if z.dtype != wide:
+        return (_slope(z.to(wide), alpha, tau) * grad).to(z.dtype)
     known = None if torch.is_grad_enabled() else _numbers(z, alpha, tau)
     if known is None or not runs_eagerly_on_cpu(grad):
         return _slope(z, alpha, tau) * grad

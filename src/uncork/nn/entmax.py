@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from uncork.nn._rows import Alpha, runs_eagerly_on_cpu
+from uncork.nn import kernels
+from uncork.nn._rows import Alpha, compute_dtype, runs_eagerly_on_cpu
 from uncork.nn._torch import torch
 from uncork.nn.deformed import alpha_slopes, on_support, slopes
 from uncork.nn.grouped import entmax_rows, entmax_rows_vjp, finish
@@ -22,7 +23,10 @@ class SparseOutput(NamedTuple):
 
 
 class Entmax(torch.autograd.Function):
-    """z (..., n), alpha a float ≥ 1 or a tensor (..., 1)  →  p (..., n)."""
+    """z (..., n), alpha a float ≥ 1 or a tensor (..., 1)  →  p (..., n).
+
+    z is float32 or float64; also 16-bit where the kernels take it (`kernels.launches`).
+    """
 
     generate_vmap_rule = True
 
@@ -33,6 +37,10 @@ class Entmax(torch.autograd.Function):
             return z.clone()
         if not isinstance(alpha, Tensor) and alpha == 1:
             return _softmax(z)
+        if kernels.launches(z) and not isinstance(alpha, Tensor):
+            from uncork.nn.kernels.transforms import entmax_forward
+
+            return entmax_forward(z, alpha, z.dtype)
         if runs_eagerly_on_cpu(z) and (not isinstance(alpha, Tensor) or runs_eagerly_on_cpu(alpha)):
             if isinstance(alpha, Tensor):
                 alpha = alpha.expand((*z.shape[:-1], 1)).reshape(-1, 1)
@@ -76,6 +84,10 @@ def _softmax(z: Tensor) -> Tensor:
 
 def entmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
     """(diag(s) − s sᵀ/Σs) grad with s = p^{2−α}, differentiable in p, grad and alpha."""
+    if not torch.is_grad_enabled() and not isinstance(alpha, Tensor) and kernels.launches(p, grad):
+        from uncork.nn.kernels.transforms import entmax_backward
+
+        return entmax_backward(p, grad, alpha, p.dtype)
     if (
         not torch.is_grad_enabled()
         and not isinstance(alpha, Tensor)
@@ -84,6 +96,9 @@ def entmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
     ):
         n = p.shape[-1]
         return entmax_rows_vjp(p.reshape(-1, n), grad.reshape(-1, n), alpha).reshape(p.shape)
+    wide = compute_dtype(p.dtype)
+    if p.dtype != wide:
+        return entmax_vjp(p.to(wide), grad.to(wide), alpha).to(p.dtype)
     slope = slopes(p, alpha)
     pushed = slope * grad
     return pushed - slope * (pushed.sum(-1, keepdim=True) / _mass(slope))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
+from uncork.nn import kernels
 from uncork.nn._rows import (
     Alpha,
     check_alpha,
@@ -21,10 +22,16 @@ from uncork.nn._rows import (
     rows_last,
 )
 from uncork.nn._torch import torch
-from uncork.nn.alpha_relu import AlphaReLU
+from uncork.nn.alpha_relu import AlphaReLU, alpha_relu_kernel_takes
 from uncork.nn.budget import budget_rows
 from uncork.nn.deformed import on_support
 from uncork.nn.entmax import Entmax, SparseOutput, threshold_of
+from uncork.nn.linear_losses import (
+    linear_alpha_relu_loss,
+    linear_cross_entropy,
+    linear_entmax_loss,
+    linear_sparsemax_loss,
+)
 from uncork.nn.losses import (
     alpha_relu_loss,
     entmax_loss,
@@ -44,6 +51,10 @@ __all__ = [
     "budget",
     "entmax",
     "entmax_loss",
+    "linear_alpha_relu_loss",
+    "linear_cross_entropy",
+    "linear_entmax_loss",
+    "linear_sparsemax_loss",
     "log_entmax",
     "log_sparsemax",
     "normmax",
@@ -148,6 +159,17 @@ def _entmax(
     check_floating(input)
     check_hint(k)
     dtype = output_dtype(input, dtype)
+    if (
+        dtype == input.dtype
+        and not return_support
+        and not isinstance(alpha, Tensor)
+        and alpha != 1
+        and input.dim() > 0
+        and kernels.launches(input)
+    ):
+        # The kernels widen 16-bit logits as they read them: no copy in float32.
+        narrow: Tensor = Entmax.apply(input.movedim(dim, -1), alpha)
+        return narrow.movedim(-1, dim)
     z = rows_last(input, dim, dtype)
     alpha = per_row(alpha, input, dim, z, "alpha")
     p: Tensor = Entmax.apply(z, alpha)
@@ -206,9 +228,12 @@ def alpha_relu(
     check_floating(input)
     alpha = check_alpha(alpha, 1.0, strict=True)
     dtype = output_dtype(input, dtype)
-    z = rows_last(input, -1, dtype)
-    p: Tensor = AlphaReLU.apply(z, _like(alpha, z), _like(tau, z))
-    output = rows_back(p, input, -1, dtype)
+    if dtype == input.dtype and kernels.launches(input) and alpha_relu_kernel_takes(alpha, tau):
+        output: Tensor = AlphaReLU.apply(input, alpha, tau)  # widened as it is read
+    else:
+        z = rows_last(input, -1, dtype)
+        p: Tensor = AlphaReLU.apply(z, _like(alpha, z), _like(tau, z))
+        output = rows_back(p, input, -1, dtype)
     if not return_support:
         return output
     given = tau if isinstance(tau, Tensor) else torch.full((), float(tau), device=input.device)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 
+from uncork.nn import kernels
 from uncork.nn._operator import as_operator
 from uncork.nn._rows import Alpha
 from uncork.nn._torch import torch
@@ -40,14 +41,19 @@ def entmax_shift(
 ) -> Tensor:
     """s ≥ 0 per row with Σ exp_α(v − s) = 1.  v (..., n), largest entry 0  →  s (..., 1).
 
-    Each row stops by its own error. On CPU the loop ends when all rows have; on other devices it
-    runs to the proven bound with finished rows frozen, since asking would make the host wait.
+    Each row stops by its own error. On CPU the loop ends when all rows have, on CUDA a kernel takes
+    every row by itself; elsewhere, and in float64, the loop runs to the proven bound with finished
+    rows frozen, since asking would make the host wait.
 
     `floor` is a known lower bound; `guess` may lie on either side of the solution; `copies` counts
     every entry that many times, which is how a sample of a row stands for the whole of it;
     `scratch` is a buffer shaped like v.
     """
     if floor is None:
+        if guess is None and copies == 1 and v.dtype == torch.float32 and kernels.usable(v):
+            from uncork.nn.kernels.transforms import entmax_shift as entmax_shift_kernel
+
+            return entmax_shift_kernel(v, alpha)
         floor = _lower_bound(v, alpha)
     may_look = v.device.type == "cpu"
     if scratch is None and may_look:

@@ -1,0 +1,265 @@
+"""Sparse outputs on one GPU, beside softmax: python -m benchmarks.nn_gpu [--quick] [--out FILE]
+
+Transforms, forward and backward, over logits of standard deviation 10^-1.5 to 10^2; and a linear
+layer with its loss, forward + backward in bfloat16 with gradients for input and weight. Everything
+runs in one process on the same tensors, back to back; a time is the median of several batches.
+Peers that can be imported take part: torch.compile, Liger (`liger_kernel`), CCE
+(`cut_cross_entropy`), entmax.
+
+"random" inputs are Gaussian. "trained" ones are as after training: a hidden state is mostly the
+weight's row of its target, with a few rivals and noise, and targets follow Zipf's law.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import uncork.nn as unn
+import uncork.nn.functional as F
+
+Work = Callable[[], Any]
+TRANSFORMS = [(4096, 32768, "float32"), (2048, 128256, "float32"), (4096, 50257, "bfloat16")]
+LOSSES = [(8192, 256000, 2304), (8192, 128256, 4096), (8192, 32768, 512), (16384, 50257, 768)]
+SCALES = [10 ** (e / 2) for e in range(-3, 5)]
+
+
+def milliseconds(work: Work, least: float = 20.0, batches: int = 5) -> float:
+    """Median time of one call, of several calls back to back."""
+    work()
+    torch.cuda.synchronize()
+    calls = 1
+    times: list[float] = []
+    while len(times) < batches:
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        for _ in range(calls):
+            work()
+        end.record()
+        torch.cuda.synchronize()
+        took = begin.elapsed_time(end)
+        if not times and took < least and calls < 64:
+            calls = min(64, max(calls + 1, int(calls * least / max(took, 1e-3))))
+            continue
+        times.append(took / calls)
+    return statistics.median(times)
+
+
+def ceilings() -> dict[str, float]:
+    """What the machine can do: copies (TB/s, read plus written) and bfloat16 products (TFLOP/s)."""
+    a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    b = torch.empty(1 << 32, dtype=torch.uint8, device="cuda").random_()
+    c = torch.empty_like(b)
+    return {
+        "copy TB/s": round(2 * b.numel() / milliseconds(lambda: c.copy_(b)) / 1e9, 2),
+        "product TFLOP/s": round(2 * 8192**3 / milliseconds(lambda: a @ a) / 1e9, 1),
+    }
+
+
+def transforms(machine: dict[str, float], scales: list[float]) -> list[dict[str, Any]]:
+    rows = []
+    for size, n, dtype in TRANSFORMS:
+        base = torch.randn(size, n, device="cuda")
+        grad = torch.randn(size, n, device="cuda").to(getattr(torch, dtype))
+        floor = 2 * grad.numel() * grad.element_size() / machine["copy TB/s"] / 1e9
+        for std in scales:
+            z = (base * std).to(grad.dtype)
+            tau = unn.tau_from_data(z[:64])
+            cases: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+                "softmax": lambda x: torch.softmax(x, -1),
+                "entmax 1.5": lambda x: F.entmax(x, 1.5),
+                "sparsemax": F.sparsemax,
+                "entmax 1.25": lambda x: F.entmax(x, 1.25),
+                "alpha_relu": lambda x, tau=tau: F.alpha_relu(x, 1.5, tau),
+            }
+            row: dict[str, Any] = {"rows": size, "classes": n, "dtype": dtype, "std": round(std, 4)}
+            for name, transform in cases.items():
+                leaf = z.detach().requires_grad_()
+                out = transform(leaf)
+                with torch.no_grad():
+                    forward = milliseconds(lambda f=transform, x=z: f(x))
+                backward = milliseconds(
+                    lambda o=out, x=leaf, g=grad: torch.autograd.grad(o, x, g, retain_graph=True)
+                )
+                row[name] = {
+                    "forward": round(forward, 4),
+                    "backward": round(backward, 4),
+                    "share of the ceiling": round(floor / forward, 2),
+                    "support": round(float((out[:256] > 0).sum() / 256), 1),
+                }
+                del out, leaf
+            for name in list(cases)[1:]:
+                for way in ("forward", "backward"):
+                    row[name][f"{way} / softmax"] = round(row[name][way] / row["softmax"][way], 2)
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+        del base, grad
+        torch.cuda.empty_cache()
+    return rows
+
+
+def inputs(n: int, classes: int, d: int, kind: str) -> tuple[torch.Tensor, ...]:
+    """Hidden states, weight, target."""
+    torch.manual_seed(0)
+    w = torch.randn(classes, d, device="cuda") / d**0.5
+    if kind == "random":
+        x = torch.randn(n, d, device="cuda")
+        target = torch.randint(0, classes, (n,), device="cuda")
+    else:
+        ranks = torch.rand(n, device="cuda", dtype=torch.float64)
+        target = (classes**ranks - 1).long().clamp(0, classes - 1)  # P(class) ~ 1/class
+        rivals = torch.randint(0, classes, (n, 4), device="cuda")
+        x = 12 * w[target] + 4 * w[rivals].mean(1) + torch.randn(n, d, device="cuda")
+    return x.bfloat16().requires_grad_(), w.bfloat16().requires_grad_(), target
+
+
+def peers() -> dict[str, Callable[..., torch.Tensor]]:
+    def cross_entropy(x: torch.Tensor, w: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy((x @ w.T).float(), t)
+
+    found: dict[str, Callable[..., torch.Tensor]] = {"torch.compile": torch.compile(cross_entropy)}
+    try:
+        from cut_cross_entropy import linear_cross_entropy
+
+        found["CCE"] = linear_cross_entropy
+    except Exception as error:
+        print("no CCE:", error)
+    try:
+        from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+
+        liger = LigerFusedLinearCrossEntropyLoss()
+        found["Liger"] = lambda x, w, t: liger(w, x, t)
+    except Exception as error:
+        print("no Liger:", error)
+    return found
+
+
+def loss_row(name: str, loss: Callable[..., torch.Tensor], data: Any, ceiling: float) -> Any:
+    x, w, target = data
+
+    def step() -> None:
+        x.grad = w.grad = None
+        loss(x, w, target).backward()
+
+    try:
+        step()
+        x.grad = w.grad = None
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        torch.cuda.synchronize()
+        made = (x.numel() + w.numel()) * x.element_size()
+        extra = torch.cuda.max_memory_allocated() - before - made
+        time = milliseconds(step, least=60.0, batches=3)
+    except Exception as error:
+        print(name, "failed:", str(error)[:200], flush=True)
+        return {"failed": str(error)[:200]}
+    finally:
+        x.grad = w.grad = None
+    return {
+        "ms": round(time, 3),
+        "extra MiB": round(extra / 2**20),
+        "share of three products": round(ceiling / time, 3),
+    }
+
+
+def losses(machine: dict[str, float], scales: list[float]) -> list[dict[str, Any]]:
+    rows = []
+    for n, classes, d in LOSSES:
+        ceiling = 6 * n * classes * d / machine["product TFLOP/s"] / 1e9
+        others = peers()
+        for kind in ("random", "trained"):
+            data = inputs(n, classes, d, kind)
+            x, w, _ = data
+            with torch.no_grad():
+                z = x[:64].float() @ w.float().T
+                tau = unn.tau_from_data(z)
+                support = {
+                    "entmax 1.5": float((F.entmax(z, 1.5) > 0).sum() / 64),
+                    "sparsemax": float((F.sparsemax(z) > 0).sum() / 64),
+                }
+            cases: dict[str, Callable[..., torch.Tensor]] = {
+                "linear_alpha_relu_loss": lambda x, w, t, tau=tau: F.linear_alpha_relu_loss(
+                    x, w, t, tau=tau
+                ),
+                "linear_alpha_relu_loss, dense (τ = 0)": lambda x, w, t: F.linear_alpha_relu_loss(
+                    x, w, t, tau=0.0
+                ),
+                "linear_entmax_loss 1.5": F.linear_entmax_loss,
+                "linear_sparsemax_loss": F.linear_sparsemax_loss,
+                "linear_cross_entropy": F.linear_cross_entropy,
+                "linear_cross_entropy, float32 sums": (
+                    lambda x, w, t: F.linear_cross_entropy(x, w, t, float32_accumulation=True)
+                ),
+                **others,
+            }
+            row: dict[str, Any] = {
+                "rows": n, "classes": classes, "features": d, "inputs": kind,
+                "three products ms": round(ceiling, 2), "support": support, "tau": round(tau, 4),
+            }  # fmt: skip
+            for name, loss in cases.items():
+                row[name] = loss_row(name, loss, data, ceiling)
+            print(json.dumps(row), flush=True)
+            rows.append(row)
+            if kind == "random":
+                rows.extend(sweep(data, scales, ceiling, row))
+            del data, x, w
+            torch.cuda.empty_cache()
+        torch._dynamo.reset()
+    return rows
+
+
+def sweep(data: Any, scales: list[float], ceiling: float, like: Any) -> list[dict[str, Any]]:
+    """The sparse losses over the logits' scale; softmax's cost does not depend on it."""
+    x, w, target = data
+    rows = []
+    for std in scales:
+        scaled = ((x.detach() * std).requires_grad_(), w, target)
+        with torch.no_grad():
+            z = scaled[0][:64].float() @ w.float().T
+            tau = unn.tau_from_data(z)
+            support = float((F.entmax(z, 1.5) > 0).sum() / 64)
+        cases: dict[str, Callable[..., torch.Tensor]] = {
+            "linear_alpha_relu_loss": lambda x, w, t, tau=tau: F.linear_alpha_relu_loss(
+                x, w, t, tau=tau
+            ),
+            "linear_entmax_loss 1.5": F.linear_entmax_loss,
+            "linear_sparsemax_loss": F.linear_sparsemax_loss,
+        }
+        row = {key: like[key] for key in ("rows", "classes", "features", "three products ms")}
+        row |= {"inputs": "random", "std": round(std, 4), "support": {"entmax 1.5": support}}
+        row |= {name: loss_row(name, loss, scaled, ceiling) for name, loss in cases.items()}
+        print(json.dumps(row), flush=True)
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="three scales of the logits")
+    parser.add_argument("--only", choices=["transforms", "losses"])
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nn_gpu.json"))
+    options = parser.parse_args()
+    scales = [SCALES[0], 1.0, 10.0] if options.quick else SCALES
+    machine = ceilings()
+    print(json.dumps(machine), flush=True)
+    result: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(0), "torch": torch.__version__, "ceilings": machine,
+    }  # fmt: skip
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    for name, measure in (("transforms", transforms), ("losses", losses)):
+        if options.only in (None, name):
+            result[name] = measure(machine, scales)
+            options.out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

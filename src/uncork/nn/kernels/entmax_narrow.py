@@ -1,0 +1,43 @@
+"""α-entmax of rows that fit in one multiprocessor's registers: one read, one write.
+
+A program holds a row as a (G, L) tile whose columns each lie in one thread. The maxima of the
+columns are solved first, almost for free, and leave two or three steps for the whole row.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from uncork.nn.kernels._math import largest_shift, probability, solve
+
+WIDEST = 32768  # float32 values: half of the registers
+
+
+@triton.jit
+def entmax_narrow_kernel(
+    z, p, shift, alphas, n, stride_z, stride_p, alpha, tolerance,
+    KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, ROW_ALPHA: tl.constexpr,
+    WRITE: tl.constexpr, G: tl.constexpr, L: tl.constexpr,
+):  # fmt: skip
+    """z (rows, n) → p (rows, n), or with WRITE off only shift = s (rows)."""
+    row = tl.program_id(0).to(tl.int64)
+    if ROW_ALPHA:
+        alpha = tl.load(alphas + row)
+    columns = tl.arange(0, G)[:, None] * L + tl.arange(0, L)[None, :]
+    inside = columns < n
+    v = tl.load(z + row * stride_z + columns, mask=inside, other=-float("inf")).to(tl.float32)
+    tops = tl.max(v, 0)
+    top = tl.max(tops)
+    top = tl.where(top == -float("inf"), 0.0, top)
+    v = v - top
+    size = n.to(tl.float32)
+    c = largest_shift(alpha, KIND) + 0.0 * size
+    if G > 1 and not BRACKET:
+        c = solve(tops - top, c, size, alpha, tolerance * 16, KIND, BRACKET, STEPS)
+    c = solve(v, c, size, alpha, tolerance, KIND, BRACKET, STEPS)
+    if WRITE:
+        out = probability(v + c, alpha, KIND)
+        tl.store(p + row * stride_p + columns, out.to(p.dtype.element_ty), mask=inside)
+    else:
+        tl.store(shift + row, largest_shift(alpha, KIND) - c)

@@ -1,0 +1,69 @@
+"""α-entmax's p − target of rows that fit in registers, in place, threshold and all.
+
+For vocabularies up to 32,768 classes, where whole rows of logits are at hand.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from uncork.nn.kernels._logits import cap_slope, logits
+from uncork.nn.kernels._math import largest_shift, power_term, probability, solve
+
+
+@triton.jit
+def entmax_residual_kernel(
+    slice_, sums, tops, shifts, targets, mass, hit, smooth, bias, weights,
+    width, stride, alpha, cap, tolerance,
+    KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, BIAS: tl.constexpr,
+    CAP: tl.constexpr, SMOOTH: tl.constexpr, WEIGHTS: tl.constexpr, GRADIENT: tl.constexpr,
+    G: tl.constexpr, L: tl.constexpr,
+):  # fmt: skip
+    """slice_ (rows, width), all classes; tops and shifts (rows) are found here. Otherwise as
+    `residual_kernel`."""
+    row = tl.program_id(0).to(tl.int64)
+    own_slice = slice_ + row * stride
+    at = tl.arange(0, G)[:, None] * L + tl.arange(0, L)[None, :]
+    inside = at < width
+    target = tl.load(targets + row)
+    z_target = logits(own_slice, bias, target, 0, True, cap, BIAS, CAP)
+    z = logits(own_slice, bias, at, 0, inside, cap, BIAS, CAP)
+    maxima = tl.max(z, 0)
+    top = tl.max(maxima)
+    top = tl.where(top == -float("inf"), 0.0, top)
+    size = width.to(tl.float32)
+    c = largest_shift(alpha, KIND)
+    if G > 1 and not BRACKET:
+        c = solve(maxima - top, c, size, alpha, tolerance * 16, KIND, BRACKET, STEPS)
+    c = solve(z - top, c, size, alpha, tolerance, KIND, BRACKET, STEPS)
+    tl.store(tops + row, top)
+    tl.store(shifts + row, c)
+    x = (z - top) + c
+    p = probability(x, alpha, KIND)
+    own = sums + row * 4
+    tl.store(own, tl.sum(power_term(x, p, alpha, KIND)))
+    tl.store(own + 1, tl.sum(p))
+    tl.store(own + 3, z_target)
+    times = tl.load(mass + row)
+    spread = tl.load(smooth + row)
+    r = times * p
+    taken = times * probability((z_target - top) + c, alpha, KIND) - tl.load(hit + row)
+    if SMOOTH:
+        share_target = 1.0
+        if WEIGHTS:
+            share = tl.load(weights + at, mask=inside, other=0.0).to(tl.float32)
+            share_target = tl.load(weights + target).to(tl.float32)
+        else:
+            share = tl.where(inside, 1.0, 0.0)
+        tl.store(own + 2, tl.sum(tl.where(share == 0.0, 0.0, share * z)))
+        r -= spread * share
+        taken -= spread * share_target
+    if GRADIENT:
+        if CAP:
+            r = r * cap_slope(z, cap)
+            taken = taken * cap_slope(z_target, cap)
+        tl.debug_barrier()
+        tl.store(own_slice + at, r.to(slice_.dtype.element_ty), mask=inside)
+        tl.debug_barrier()
+        tl.store(own_slice + target, taken.to(slice_.dtype.element_ty))

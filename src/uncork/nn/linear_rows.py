@@ -1,0 +1,103 @@
+"""What every linear loss shares: its options, and what each row's target asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from uncork.nn._torch import torch
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Which classes a process holds: `first` and those after it, of `classes` in all."""
+
+    first: int
+    classes: int
+    group: Any  #: a torch.distributed process group, or None for all processes
+
+
+@dataclass(frozen=True)
+class LinearOptions:
+    """A linear loss but for its tensors."""
+
+    alpha: float
+    fixed: bool  #: τ is given (α-ReLU) and not searched for (α-entmax)
+    ignore_index: int = -100
+    label_smoothing: float = 0.0
+    softcap: float | None = None
+    #: None: in float32 where that costs memory for the rows, not where it does for the classes
+    float32_accumulation: bool | None = None
+    #: the weight is this process's share of the classes
+    shard: Shard | None = None
+
+
+class Wanted(NamedTuple):
+    """Which gradients are asked for."""
+
+    input: bool
+    weight: bool
+    bias: bool
+    tau: bool
+
+    @property
+    def any(self) -> bool:
+        return self.input or self.weight or self.bias or self.tau
+
+
+class LinearResult(NamedTuple):
+    """Losses by row, 0 where ignored, and the gradients that were wanted."""
+
+    losses: Tensor  #: (N) float32, or float64 for float64 input
+    input: Tensor | None = None
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+    tau: Tensor | None = None
+
+
+class RowTargets(NamedTuple):
+    """A row's loss is mass·Ω*(z) − hit·z_target − smooth·Σ_c weight_c z_c."""
+
+    classes: Tensor  #: (N) int64, 0 where ignored
+    counted: Tensor  #: (N) bool
+    mass: Tensor  #: (N)
+    hit: Tensor  #: (N)
+    smooth: float  #: ε/C
+
+    def of(self, rows: slice) -> RowTargets:
+        return RowTargets(
+            self.classes[rows], self.counted[rows], self.mass[rows], self.hit[rows], self.smooth
+        )
+
+
+def row_targets(
+    target: Tensor,
+    class_weight: Tensor | None,
+    classes: int,
+    options: LinearOptions,
+    dtype: torch.dtype = torch.float32,
+) -> RowTargets:
+    """Index targets as cross_entropy reads them."""
+    counted = target != options.ignore_index
+    index = torch.where(counted, target, torch.zeros_like(target))
+    share = options.label_smoothing
+    if class_weight is None:
+        mass = counted.to(dtype)
+        hit = mass if share == 0 else (1 - share) * mass
+    else:
+        wide = class_weight.to(dtype)
+        hit = (1 - share) * torch.where(counted, wide[index], 0.0)
+        spread = share / classes * wide.sum()
+        mass = torch.where(counted, hit + spread, 0.0)
+    return RowTargets(index, counted, mass, hit, share / classes)
+
+
+def row_weights(target: Tensor, class_weight: Tensor | None, ignore_index: int) -> Tensor:
+    """What a mean divides by, summed: (N), 0 where ignored."""
+    counted = target != ignore_index
+    if class_weight is None:
+        return counted.float()
+    index = torch.where(counted, target, torch.zeros_like(target))
+    return torch.where(counted, class_weight[index], 0.0)

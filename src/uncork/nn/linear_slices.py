@@ -1,0 +1,383 @@
+"""Linear losses on CUDA, a slice of the vocabulary at a time: logits never exist as a whole.
+
+Dense: each slice's logits become p − target in place and go at once into the two products of the
+gradients; a slice's weight gradient is final. α-ReLU needs nothing else: three products in all.
+
+By rows: cross entropy, and α-entmax of flat logits, need whole rows before p is known. A block of
+rows is then taken at a time, three products again, and the weight's gradient is added up over the
+blocks, in its own type. Where float32 is asked for, a pass over slices finds the normaliser and a
+second one makes the gradients: four products.
+
+Sparse: while slices pass, each row keeps what may be positive, a short list. One product, and
+gradients that read only the rows of the weight that are listed. α-entmax goes this way unless its
+lists overflow, α-ReLU where a sample of rows shows that they will be short. The host asks the
+device how long the lists are: once before for α-ReLU, twice for α-entmax, and once at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import triton
+
+from uncork.nn._torch import torch
+from uncork.nn.kernels._math import kind_of, offset_of
+from uncork.nn.kernels.entmax_narrow import WIDEST
+from uncork.nn.kernels.entmax_residual import entmax_residual_kernel
+from uncork.nn.kernels.logsumexp import logsumexp_kernel
+from uncork.nn.kernels.residual import residual_kernel
+from uncork.nn.kernels.rows import losses_kernel, prepare_kernel
+from uncork.nn.kernels.transforms import STEPS, entmax_shift
+from uncork.nn.linear_lists import SHARE, Lists
+from uncork.nn.linear_rows import LinearOptions, LinearResult, Wanted
+
+Tensor = torch.Tensor
+
+MOST_BYTES = 224 << 20  # of logits and float32 sums together
+SLICE_BYTES = 112 << 20  # logits in memory at a time; larger slices are no faster
+BLOCK_BYTES = {True: 512 << 20, False: 192 << 20}  # logits of whole rows: of softmax, of entmax
+PROBED_ROWS = 32
+SMALL = (
+    2 * 10**11
+)  # multiplications of a product: below, launches and waiting cost more than products
+_TOLERANCE = 4 * 2.0**-23
+
+
+def compute(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    tau: Tensor,
+    target: Tensor,
+    class_weight: Tensor | None,
+    upstream: Tensor | None,
+    options: LinearOptions,
+    wanted: Wanted,
+) -> LinearResult:
+    """input (N, d), weight (C, d), bias (C), target (N), upstream (N): dL/d(loss of a row)."""
+    if upstream is None:
+        wanted = Wanted(False, False, False, False)
+        upstream = torch.empty(len(input), dtype=torch.float32, device=input.device)
+    return Head(
+        input.contiguous(), weight.contiguous(), bias, tau, class_weight, target,
+        upstream.contiguous(), options, wanted,
+    ).run()  # fmt: skip
+
+
+@dataclass
+class Head:
+    """One call: its tensors, and the state of its rows."""
+
+    x: Tensor  # (N, d)
+    weight: Tensor  # (C, d)
+    bias: Tensor | None
+    tau: Tensor
+    class_weight: Tensor | None
+    target: Tensor  # (N) int64
+    given: Tensor  # (N) upstream, also where a row is ignored
+    options: LinearOptions
+    wanted: Wanted
+
+    def __post_init__(self) -> None:
+        n, options, device = len(self.x), self.options, self.x.device
+        classes = self.weight.shape[0]
+        self.kind = kind_of(options.alpha)
+        self.offset = offset_of(options.alpha)  # S = top − c + offset
+        self.smooth = options.label_smoothing / classes
+        self.index = torch.empty(n, dtype=torch.int64, device=device)  # target, 0 where ignored
+        self.rows = torch.empty((9, n), dtype=torch.float32, device=device)
+        self.sums = torch.empty((n, 4), dtype=torch.float32, device=device)  # as in `residual`
+        self.counts = torch.empty(n, dtype=torch.int32, device=device)  # lengths of lists
+        total = self.rows
+        if self.class_weight is not None:
+            total = self.smooth * self.class_weight.float().sum()
+        prepare_kernel[(triton.cdiv(n, 256),)](
+            self.target, self.given, self.rows if self.class_weight is None else self.class_weight,
+            self.tau, self.index, self.rows, self.sums, self.counts, n, options.ignore_index,
+            options.label_smoothing, self.smooth, total, options.alpha - 1,
+            0.0 if self.offset else 1.0, 0.0 if options.fixed else -float("inf"), self.offset,
+            WEIGHTS=self.class_weight is not None, FIXED=options.fixed, L=256, num_warps=4,
+        )  # fmt: skip
+        # (N) each: mass, hit and smooth times upstream, upstream, and p = f((z − top) + shift)
+        self.times, self.hits, self.spread, self.upstream, self.tops, self.shifts = self.rows[3:]
+
+    @property
+    def smoothing(self) -> bool:
+        return self.smooth > 0
+
+    def run(self) -> LinearResult:
+        alpha, fixed, cap = self.options.alpha, self.options.fixed, self.options.softcap
+        lists = None
+        whole_rows = alpha == 1 or fixed or self.in_registers or (self.bias is None and cap is None)
+        by_rows = whole_rows and self.options.float32_accumulation is not True
+        if (
+            alpha > 1
+            and not (self.smoothing and cap is not None)
+            and not (self.small and by_rows)
+            and self.likely_sparse()
+        ):
+            lists = Lists.collect(self)
+        if lists is not None:
+            return self.result(*lists.gradients())
+        if by_rows and (self.small or not fixed):
+            return self.result(*self.by_rows())
+        if alpha == 1:
+            self.find_normaliser()
+        elif not fixed:
+            self.find_thresholds()
+        return self.result(*self.dense())
+
+    @property
+    def small(self) -> bool:
+        return len(self.x) * self.weight.numel() < SMALL
+
+    @property
+    def in_registers(self) -> bool:
+        """Whole rows of α-entmax in one kernel, threshold and residual."""
+        return self.weight.shape[0] <= WIDEST and self.kind in (2, 15)
+
+    def likely_sparse(self) -> bool:
+        """Whether lists of α-ReLU would be short, by a few rows; α-entmax finds out on the way."""
+        if not self.options.fixed:
+            return True
+        sample = self.x[:: max(1, len(self.x) // PROBED_ROWS)][:PROBED_ROWS]
+        z = torch.mm(sample, self.weight.t())
+        if self.bias is not None:
+            z = z + self.bias
+        if self.options.softcap is not None:
+            z = self.options.softcap * torch.tanh(z / self.options.softcap)
+        positive = z > self.tau.to(z.dtype) / (self.options.alpha - 1)
+        share = int(torch.count_nonzero(positive)) / z.numel()
+        return share * self.weight.shape[0] < max(8.0, SHARE * self.weight.shape[0])
+
+    def result(
+        self, d_input: Tensor | None, d_weight: Tensor | None, d_bias: Tensor | None
+    ) -> LinearResult:
+        n, wants_tau = len(self.x), self.wanted.tau
+        losses = torch.empty(n, dtype=torch.float32, device=self.x.device)
+        slopes = torch.empty_like(losses) if wants_tau else losses
+        losses_kernel[(triton.cdiv(n, 256),)](
+            self.rows, self.tops, self.shifts, self.sums, losses, slopes, n, self.offset,
+            self.options.alpha, self.smooth, FIXED=self.options.fixed, SMOOTH=self.smoothing,
+            SLOPES=wants_tau, L=256, num_warps=4,
+        )  # fmt: skip
+        d_tau = slopes.sum().reshape(self.tau.shape).to(self.tau.dtype) if wants_tau else None
+        return LinearResult(losses, d_input, d_weight, d_bias, d_tau)
+
+    # --- slices -----------------------------------------------------------------------------
+
+    def slices(self, room: int) -> Iterator[tuple[int, Tensor]]:
+        """(first class, products (N, width)) of every slice, in one buffer of `room` bytes."""
+        n, classes = len(self.x), self.weight.shape[0]
+        width = slice_width(n, classes, self.x.element_size(), room)
+        buffer = torch.empty(n * width, dtype=self.x.dtype, device=self.x.device)
+        # Products of sizes that are no multiple of 8 are slow: the last few classes go alone.
+        even = classes // 8 * 8
+        edges = [*range(0, even, width), even, classes]
+        for first, end in pairwise(edges):
+            size = end - first
+            if not size:
+                continue
+            stride = -(-size // 8) * 8  # rows begin at multiples of 16 bytes
+            products = buffer[: n * stride].view(n, stride)[:, :size]
+            torch.mm(self.x, self.weight[first : first + size].t(), out=products)
+            yield first, products
+
+    def slice_bytes(self) -> int:
+        """Beside float32 sums of the hidden states' gradient. A small problem has few slices: then
+        launching them is what takes time."""
+        sums = 4 * self.x.numel() if self.wanted.input else 0
+        small = self.weight.numel() < 1 << 26
+        return min(MOST_BYTES if small else SLICE_BYTES, max(MOST_BYTES - sums, MOST_BYTES // 4))
+
+    def _shared(self) -> dict[str, Any]:
+        cap = self.options.softcap
+        return {
+            "bias": self.x if self.bias is None else self.bias,
+            "cap": 1.0 if cap is None else cap,
+            "BIAS": self.bias is not None,
+            "CAP": cap is not None,
+        }
+
+    def _smoothed(self) -> dict[str, Any]:
+        """Of the kernels that see every class."""
+        weights = self.class_weight
+        return {
+            "weights": self.x if weights is None else weights,
+            "SMOOTH": self.smoothing,
+            "WEIGHTS": weights is not None,
+        }
+
+    # --- dense ------------------------------------------------------------------------------
+
+    def dense(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """p − target slice by slice, and from it the gradients."""
+        self.sums.zero_()
+        wanted = self.wanted
+        d_weight = torch.empty_like(self.weight) if wanted.weight else None
+        d_bias = None
+        if wanted.bias and self.bias is not None:
+            d_bias = torch.empty_like(self.bias)
+        d_input = None
+        if wanted.input:
+            wide = self.x.dtype if self.options.float32_accumulation is False else torch.float32
+            d_input = torch.zeros_like(self.x, dtype=wide)
+        for first, products in self.slices(self.slice_bytes()):
+            width = products.shape[1]
+            self.residual(first, products, slice(None))
+            part = slice(first, first + width)
+            if d_weight is not None:
+                torch.mm(products.t(), self.x, out=d_weight[part])
+            if d_input is not None:
+                accumulate(d_input, products, self.weight[part])
+            if d_bias is not None:
+                d_bias[part] = products.sum(0, dtype=torch.float32)
+        return None if d_input is None else d_input.to(self.x.dtype), d_weight, d_bias
+
+    def residual(self, first: int, products: Tensor, rows: slice) -> None:
+        """products (of these rows, for classes first …) become p − target, and sums grow."""
+        width = products.shape[1]
+        long = width > 16384
+        residual_kernel[(len(products),)](
+            products, self.sums[rows], self.tops[rows], self.shifts[rows], self.index[rows],
+            self.times[rows], self.hits[rows], self.spread[rows],
+            first=first, width=width, stride=products.stride(0), alpha=self.options.alpha,
+            KIND=self.kind, GRADIENT=self.wanted.any, L=block_size(width, 4096 if long else 2048),
+            num_warps=8 if long else 4, **self._shared(), **self._smoothed(),
+        )  # fmt: skip
+
+    def logsumexp(self, first: int, products: Tensor, totals: Tensor, rows: slice) -> None:
+        width = products.shape[1]
+        lanes = block_size(width // 4, 1024)
+        logsumexp_kernel[(len(products),)](
+            products, self.sums[rows], self.tops[rows], totals[rows], self.index[rows],
+            first=first, width=width, stride=products.stride(0), G=4, L=lanes,
+            num_warps=4, **self._shared(), **self._smoothed(),
+        )  # fmt: skip
+
+    def find_normaliser(self) -> None:
+        """tops and shifts of softmax: S = log Σ exp z."""
+        totals = torch.zeros_like(self.tops)
+        for first, products in self.slices(SLICE_BYTES):
+            self.logsumexp(first, products, totals, slice(None))
+        self._normalised(totals, slice(None))
+
+    def _normalised(self, totals: Tensor, rows: slice) -> None:
+        tops = self.tops[rows]
+        tops.masked_fill_(tops == -torch.inf, 0.0)
+        torch.neg(totals[rows].log(), out=self.shifts[rows])
+        self.sums[rows, 0] = 1.0  # Σp^α, where nothing else follows
+
+    def by_rows(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """The same for blocks of whole rows, whose normaliser or threshold is found on the way."""
+        wanted, classes, n = self.wanted, self.weight.shape[0], len(self.x)
+        softmax = self.options.alpha == 1
+        stride = -(-classes // 8) * 8
+        step = BLOCK_BYTES[softmax] // (stride * self.x.element_size()) // 128 * 128
+        step = min(max(128, step), -(-n // 2))  # never all rows at once
+        buffer = torch.empty((step, stride), dtype=self.x.dtype, device=self.x.device)
+        d_input = torch.empty_like(self.x) if wanted.input else None
+        d_weight = torch.empty_like(self.weight) if wanted.weight else None
+        d_bias = None
+        if wanted.bias and self.bias is not None:
+            d_bias = torch.zeros(classes, dtype=torch.float32, device=self.x.device)
+        totals = torch.zeros_like(self.tops)
+        for start in range(0, n, step):
+            rows = slice(start, min(n, start + step))
+            x = self.x[rows]
+            products = buffer[: len(x), :classes]
+            parts = _parts(classes)
+            for part in parts:
+                torch.mm(x, self.weight[part].t(), out=products[:, part])
+            if softmax:
+                self.logsumexp(0, products, totals, rows)
+                self._normalised(totals, rows)
+                if not wanted.any:
+                    continue
+                self.sums[rows].zero_()
+            if self.in_registers and not softmax and not self.options.fixed:
+                self.entmax_residual(products, rows)
+            else:
+                if not softmax and not self.options.fixed:
+                    self._thresholds(products, rows)
+                self.residual(0, products, rows)
+            if not wanted.any:
+                continue
+            for part in parts:
+                r = products[:, part]
+                if d_weight is not None:
+                    torch.addmm(d_weight[part], r.t(), x, beta=int(start > 0), out=d_weight[part])
+                if d_input is not None:
+                    torch.addmm(
+                        d_input[rows], r, self.weight[part], beta=int(part.start > 0),
+                        out=d_input[rows],
+                    )  # fmt: skip
+            if d_bias is not None:
+                d_bias += products.sum(0, dtype=torch.float32)
+        if d_bias is not None and self.bias is not None:
+            d_bias = d_bias.to(self.bias.dtype)
+        return d_input, d_weight, d_bias
+
+    def entmax_residual(self, products: Tensor, rows: slice) -> None:
+        """`residual` of whole rows, with their thresholds found on the way."""
+        width = products.shape[1]
+        block = max(32, triton.next_power_of_2(width))
+        warps = min(16, max(1, block // 512))
+        lanes = min(block, warps * 32 * (16 // products.element_size()))  # 16 bytes a thread
+        alpha = self.options.alpha
+        entmax_residual_kernel[(len(products),)](
+            products, self.sums[rows], self.tops[rows], self.shifts[rows], self.index[rows],
+            self.times[rows], self.hits[rows], self.spread[rows],
+            width=width, stride=products.stride(0), alpha=alpha, tolerance=_TOLERANCE,
+            KIND=self.kind, BRACKET=alpha > 2, STEPS=STEPS, GRADIENT=self.wanted.any,
+            G=block // lanes, L=lanes, num_warps=warps, **self._shared(), **self._smoothed(),
+        )  # fmt: skip
+
+    def _thresholds(self, z: Tensor, rows: slice) -> None:
+        """tops and shifts of α-entmax from whole rows of logits."""
+        top = z.amax(1).float()
+        self.tops[rows] = torch.where(top == -torch.inf, 0.0, top)
+        s = entmax_shift(z, self.options.alpha).squeeze(1)
+        self.shifts[rows] = self.offset - s
+
+    def find_thresholds(self) -> None:
+        """tops and shifts of α-entmax for rows too flat for lists: whole rows, some at a time."""
+        classes = self.weight.shape[0]
+        step = max(1, SLICE_BYTES // (classes * self.x.element_size()))
+        for start in range(0, len(self.x), step):
+            z = torch.mm(self.x[start : start + step], self.weight.t())
+            if self.bias is not None or self.options.softcap is not None:
+                z = z.float() if self.bias is None else z + self.bias.float()
+                if self.options.softcap is not None:
+                    z = self.options.softcap * torch.tanh(z / self.options.softcap)
+            self._thresholds(z, slice(start, start + len(z)))
+
+
+def _parts(classes: int) -> list[slice]:
+    """All classes, as a multiple of 8 and the few left over."""
+    even = classes // 8 * 8
+    return [part for part in (slice(0, even), slice(even, classes)) if part.stop > part.start]
+
+
+def slice_width(rows: int, classes: int, element_size: int, room: int) -> int:
+    """Classes of a slice: a multiple of 256, `room` bytes for all rows, never all classes."""
+    width = max(256, room // max(1, rows * element_size) // 256 * 256)
+    return min(width, max(8, -(-classes // 16) * 8))
+
+
+def block_size(width: int, most: int) -> int:
+    """Entries a program takes at a time."""
+    return int(min(most, max(32, triton.next_power_of_2(width))))
+
+
+def accumulate(total: Tensor, products: Tensor, weight: Tensor) -> None:
+    """total += products @ weight, in total's own precision."""
+    if total.dtype == products.dtype:
+        total.addmm_(products, weight)
+    elif total.is_cuda:
+        torch.addmm(total, products, weight, out_dtype=total.dtype, out=total)
+    else:
+        total.addmm_(products.to(total.dtype), weight.to(total.dtype))

@@ -1,0 +1,261 @@
+"""Linear losses with the vocabulary shared out among processes: each holds some rows of the weight.
+
+    loss = vocab_parallel_loss("alpha_relu", hidden, weight_of_this_rank, target, tau=0.3)
+
+Hidden states and targets are the same everywhere, and so is the loss. Every process makes its own
+weight's gradient; the hidden states' is summed over all. Logits are made for a block of rows at a
+time. What else is exchanged: for α-ReLU four sums a row; for softmax its largest logit and sum as
+well; for α-entmax two sums a row for every step of its search, of which few are left after each
+process has solved its own part.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from uncork.errors import UncorkError
+from uncork.nn._torch import torch
+from uncork.nn.deformed import exp_alpha
+from uncork.nn.linear_losses import check_linear, check_number
+from uncork.nn.linear_rows import (
+    LinearOptions,
+    LinearResult,
+    RowTargets,
+    Shard,
+    Wanted,
+    row_targets,
+)
+from uncork.nn.threshold import entmax_shift, shifted
+
+Tensor = torch.Tensor
+
+BLOCK_ELEMENTS = 1 << 24  # logits of this process in memory at a time
+_MOST_STEPS = 128
+_ALPHAS = {"softmax": 1.0, "sparsemax": 2.0}
+
+
+def vocab_parallel_loss(
+    name: str,
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    alpha: float = 1.5,
+    tau: float | Tensor = 0.0,
+    group: Any = None,
+    first_class: int | None = None,
+    classes: int | None = None,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    softcap: float | None = None,
+    input_grad: bool = True,
+    float32_accumulation: bool | None = None,
+) -> Tensor:
+    """A linear loss whose weight is sharded over a process group.
+
+    Args:
+        name: "softmax", "sparsemax", "entmax" or "alpha_relu". input: hidden states (..., d), the
+        same on every process. linear_weight: (classes of this process, d); `linear_bias` likewise.
+        target: class indices among all classes. alpha, tau: for "entmax" and "alpha_relu". group: a
+        torch.distributed process group; all processes by default. first_class, classes: the first
+        class of this process and how many there are in all. Asked of
+            the others at every call if not given.
+        weight: one value for each of all classes.
+        The others are as for :func:`uncork.nn.functional.linear_entmax_loss`.
+    """
+    from uncork.nn.linear_core import linear_loss
+
+    if name not in ("softmax", "sparsemax", "entmax", "alpha_relu"):
+        raise UncorkError(
+            f"loss must be one of alpha_relu, entmax, softmax, sparsemax, got {name!r}"
+        )
+    fixed = name == "alpha_relu"
+    value = check_number(_ALPHAS.get(name, alpha), 1.0, strict=fixed)
+    if first_class is None or classes is None:
+        first_class, classes = _place(linear_weight, group)
+    check_linear(
+        input, linear_weight, target, linear_bias, weight, reduction, label_smoothing, softcap,
+        classes,
+    )  # fmt: skip
+    if not isinstance(tau, Tensor):
+        tau = torch.full((), float(tau), dtype=torch.float32, device=input.device)
+    options = LinearOptions(
+        value, fixed, ignore_index, label_smoothing, softcap, float32_accumulation,
+        Shard(first_class, classes, group),
+    )  # fmt: skip
+    rows = input.reshape(-1, input.shape[-1])
+    loss = linear_loss(
+        rows if input_grad else rows.detach(), linear_weight, linear_bias, tau,
+        target.reshape(-1).long(), weight, reduction, options,
+    )  # fmt: skip
+    return loss.reshape(target.shape) if reduction == "none" else loss
+
+
+def _place(weight: Tensor, group: Any) -> tuple[int, int]:
+    """(first class of this process, all classes), from everybody's number of rows."""
+    distributed = torch.distributed
+    size, rank = distributed.get_world_size(group), distributed.get_rank(group)
+    counts = torch.zeros(size, dtype=torch.int64, device=weight.device)
+    counts[rank] = len(weight)
+    distributed.all_reduce(counts, group=group)
+    shares = counts.tolist()
+    return sum(shares[:rank]), sum(shares)
+
+
+def compute(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    tau: Tensor,
+    target: Tensor,
+    class_weight: Tensor | None,
+    upstream: Tensor | None,
+    options: LinearOptions,
+    wanted: Wanted,
+) -> LinearResult:
+    """As `linear_blocks.compute`, for this process's share of the classes."""
+    shard = options.shard
+    assert shard is not None
+    wide = torch.float64 if input.dtype == torch.float64 else torch.float32
+    targets = row_targets(target, class_weight, shard.classes, options, wide)
+    if bool(((targets.classes < 0) | (targets.classes >= shard.classes)).any()):
+        raise IndexError(f"a target is out of bounds for {shard.classes} classes")
+    share = None
+    if class_weight is not None:
+        share = class_weight[shard.first : shard.first + len(weight)].to(wide)
+    tau = tau.to(wide)
+    # Hidden states' gradients are summed over processes, so they are kept wide until then.
+    d_input = torch.zeros_like(input, dtype=wide) if wanted.input else None
+    keep = weight.dtype if options.float32_accumulation is False else wide
+    d_weight = torch.zeros_like(weight, dtype=keep) if wanted.weight else None
+    d_bias = torch.zeros(len(weight), dtype=wide, device=input.device) if wanted.bias else None
+    d_tau = torch.zeros_like(tau) if wanted.tau else None
+    losses = torch.zeros(len(input), dtype=wide, device=input.device)
+    # Everybody must take the same blocks, whatever its own share.
+    step = max(1, BLOCK_ELEMENTS // shard.classes)
+    for start in range(0, len(input), step):
+        rows = slice(start, start + step)
+        z = torch.nn.functional.linear(input[rows], weight).to(wide)
+        if bias is not None:
+            z = z + bias.to(wide)
+        block = _Block(z, targets.of(rows), share, tau, options, shard)
+        losses[rows] = block.losses
+        if upstream is None or not wanted.any:
+            continue
+        above = upstream[rows].to(wide).unsqueeze(-1)
+        if d_tau is not None:
+            d_tau += (above.squeeze(-1) * block.tau_slope).sum()
+        r = above * block.residual
+        if d_bias is not None:
+            d_bias += r.sum(0)
+        r = r.to(weight.dtype)
+        if d_input is not None:
+            d_input[rows] = torch.mm(r, weight).to(wide)
+        if d_weight is not None:
+            d_weight += torch.mm(r.t(), input[rows]).to(keep)
+    if d_input is not None:
+        torch.distributed.all_reduce(d_input, group=shard.group)
+    return LinearResult(
+        losses,
+        None if d_input is None else d_input.to(input.dtype),
+        None if d_weight is None else d_weight.to(weight.dtype),
+        None if d_bias is None or bias is None else d_bias.to(bias.dtype),
+        d_tau,
+    )
+
+
+class _Block:
+    """Losses of a block of rows (R), and p − target of this process's classes (R, C of it)."""
+
+    def __init__(
+        self,
+        z: Tensor,
+        targets: RowTargets,
+        share: Tensor | None,
+        tau: Tensor,
+        options: LinearOptions,
+        shard: Shard,
+    ) -> None:
+        self.group = shard.group
+        alpha, cap = options.alpha, options.softcap
+        if cap is not None:
+            z = cap * torch.tanh(z / cap)
+        if options.fixed:
+            top = torch.zeros_like(z[:, :1])
+            s = ((tau + 1) / (alpha - 1)).expand(top.shape)
+        else:
+            top = self._reduced(z.amax(-1, keepdim=True), "MAX")
+            top = torch.where(top == -math.inf, torch.zeros_like(top), top)
+            s = self._shift(z, top, alpha, shard.classes)
+        x = (z - top) - s
+        p = exp_alpha(x, alpha)
+        index = targets.classes - shard.first
+        mine = (index >= 0) & (index < z.shape[1])
+        index = torch.where(mine, index, torch.zeros_like(index)).unsqueeze(-1)
+        v_target = (z - top).gather(-1, index).squeeze(-1)
+        v_target = torch.where(mine, v_target, torch.zeros_like(v_target))
+        power = torch.where(p > 0, p * (1 + (alpha - 1) * x), torch.zeros_like(p))
+        spread = torch.zeros_like(v_target)
+        weights = torch.ones((), dtype=z.dtype, device=z.device) if share is None else share
+        if targets.smooth:
+            v = z - top
+            spread = torch.where(weights == 0, torch.zeros_like(v), weights * v).sum(-1)
+        sums = torch.stack([power.sum(-1), p.sum(-1), v_target, spread])
+        power_sum, total, v_target, spread = self._reduced(sums, "SUM")
+        # Ω*(z) − top = s + (Σp^α − 1)/α
+        value = s.squeeze(-1) + (power_sum - 1) / alpha
+        if not options.fixed:
+            value = torch.maximum(value, v_target)
+        mass, hit = targets.mass, targets.hit
+        losses = hit * (value - v_target) + (mass - hit) * value - targets.smooth * spread
+        self.losses = torch.where(targets.counted, losses, torch.zeros_like(losses))
+        self.tau_slope = mass * (1 - total) / max(alpha - 1, 1e-30)
+        r = mass.unsqueeze(-1) * p
+        if targets.smooth:
+            r = r - targets.smooth * targets.counted.unsqueeze(-1) * weights
+        taken = torch.where(mine, hit, torch.zeros_like(hit)).unsqueeze(-1)
+        r = r.scatter_add(-1, index, -taken)
+        if cap is not None:
+            r = r * (1 - (z / cap).square())
+        self.residual = r
+
+    def _reduced(self, value: Tensor, how: str) -> Tensor:
+        value = value.contiguous()
+        operation = getattr(torch.distributed.ReduceOp, how)
+        torch.distributed.all_reduce(value, operation, group=self.group)
+        return value
+
+    def _shift(self, z: Tensor, top: Tensor, alpha: float, classes: int) -> Tensor:
+        """s ≥ 0 with Σ exp_α(z − top − s) = 1 over all processes' classes: (R, 1)."""
+        v = z - top
+        if alpha == 1:
+            return self._reduced(v.exp().sum(-1, keepdim=True), "SUM").log()
+        # A process's own classes alone give an s that is too small: start from the largest.
+        own, own_top = shifted(z)
+        low = self._reduced(entmax_shift(own, alpha) + (own_top - top), "MAX").clamp(min=0)
+        bound = -math.expm1(-(alpha - 1) * math.log(classes)) / (alpha - 1)
+        tiny = torch.finfo(z.dtype).eps
+        high = torch.full_like(low, bound * (1 + 4 * tiny))
+        s = low
+        # Sums are the same everywhere, so all stop together.
+        for _ in range(_MOST_STEPS):
+            p = exp_alpha(v - s, alpha)
+            w = (1 + (alpha - 1) * (v - s)).clamp(min=0)
+            slope = torch.where(w > 0, p / torch.where(w > 0, w, torch.ones_like(w)), 0.0)
+            sums = torch.stack([p.sum(-1, keepdim=True), slope.sum(-1, keepdim=True)])
+            total, rate = self._reduced(sums, "SUM")
+            excess = total - 1
+            low = torch.where(excess >= 0, s, low)
+            high = torch.where(excess <= 0, s, high)
+            done = (excess.abs() <= 4 * tiny) | (high - low <= tiny * high) | excess.isnan()
+            if bool(done.all()):
+                break
+            gain = -torch.expm1(-(alpha - 1) * total.log()) / (alpha - 1)
+            step = s + gain * (total / rate)
+            inside = (step > low) & (step < high)
+            s = torch.where(done, s, torch.where(inside, step, 0.5 * (low + high)))
+        return s

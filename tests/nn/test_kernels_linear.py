@@ -1,0 +1,225 @@
+"""The kernels of the linear losses against their torch twin in float64."""
+
+import contextlib
+import os
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+import uncork.nn.functional as F  # noqa: E402
+from uncork.nn import kernels, linear_blocks, linear_lists, linear_slices  # noqa: E402
+from uncork.nn.linear_core import compute  # noqa: E402
+from uncork.nn.linear_rows import LinearOptions, Wanted  # noqa: E402
+
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+pytestmark = [
+    pytest.mark.skipif(
+        not ON_GPU and os.environ.get("TRITON_INTERPRET") != "1",
+        reason="needs a GPU, or TRITON_INTERPRET=1",
+    ),
+    # The interpreter computes with NumPy, which warns of what the kernels then mask.
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
+ROWS, CLASSES, FEATURES = 5, 205, 12  # three slices, and five classes left over
+
+CASES = {
+    "alpha_relu": LinearOptions(1.5, True),
+    "alpha_relu smoothed": LinearOptions(1.5, True, label_smoothing=0.1),
+    "alpha_relu 1.3 capped": LinearOptions(1.3, True, softcap=4.0),
+    "entmax": LinearOptions(1.5, False),
+    "entmax smoothed": LinearOptions(1.5, False, label_smoothing=0.1),
+    "entmax smoothed capped": LinearOptions(1.5, False, label_smoothing=0.1, softcap=4.0),
+    "sparsemax capped": LinearOptions(2.0, False, softcap=3.0),
+    "entmax 1.2": LinearOptions(1.2, False),
+    "entmax 3": LinearOptions(3.0, False),
+    "softmax": LinearOptions(1.0, False),
+    "softmax smoothed capped": LinearOptions(1.0, False, label_smoothing=0.1, softcap=3.0),
+}
+
+
+@contextlib.contextmanager
+def kernels_on():
+    if ON_GPU:
+        yield
+    else:
+        with kernels.interpreted():
+            yield
+
+
+@pytest.fixture(autouse=True)
+def small_slices(monkeypatch):
+    monkeypatch.setattr(linear_slices, "MOST_BYTES", ROWS * 4 * 80)
+    monkeypatch.setattr(linear_slices, "BLOCK_BYTES", {True: 4 * 3 * 208, False: 4 * 3 * 208})
+    monkeypatch.setattr(linear_slices, "SMALL", 0)
+    monkeypatch.setattr(
+        linear_slices, "slice_width", lambda rows, classes, size, room: min(80, classes)
+    )
+
+
+def made(scale=1.0, bias=True, weighted=False):
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(ROWS, FEATURES, generator=g)
+    w = torch.randn(CLASSES, FEATURES, generator=g) * scale
+    b = torch.randn(CLASSES, generator=g) * 0.3 if bias else None
+    class_weight = torch.rand(CLASSES, generator=g) if weighted else None
+    target = torch.tensor([3, 204, -100, 100, 3])
+    upstream = torch.rand(ROWS, generator=g)
+    tau = torch.tensor(0.4)
+    on = [
+        None if t is None else t.to(DEVICE) for t in (x, w, b, tau, target, class_weight, upstream)
+    ]
+    return on
+
+
+def exact(tensors, options, wanted):
+    wide = [t if t is None or not t.is_floating_point() else t.double().cpu() for t in tensors]
+    wide[4] = wide[4].cpu()
+    return linear_blocks.compute(*wide, options, wanted)
+
+
+def assert_same(got, expected, tolerance=1e-5):
+    for name, mine, truth in zip(expected._fields, got, expected, strict=True):
+        assert (mine is None) == (truth is None), name
+        if truth is not None:
+            error = (mine.double().cpu() - truth).norm()
+            assert error <= tolerance * truth.norm() + 1e-9, (name, float(error))
+
+
+@pytest.mark.parametrize("way", ["as it comes", "dense", "float32", "small"])
+@pytest.mark.parametrize("name", CASES)
+def test_losses_and_gradients_equal_the_twin(name, way, monkeypatch):
+    options = CASES[name]
+    tensors = made(bias="1.2" not in name, weighted="smoothed" in name)
+    wanted = Wanted(True, True, tensors[2] is not None, options.fixed)
+    if way == "small":
+        monkeypatch.setattr(linear_slices, "SMALL", 10**12)
+    elif way != "as it comes":
+        monkeypatch.setattr(linear_lists.Lists, "collect", classmethod(lambda cls, head: None))
+    if way == "float32":
+        options = LinearOptions(**{**options.__dict__, "float32_accumulation": True})
+    with kernels_on():
+        got = compute(*tensors, options, wanted)
+    assert_same(got, exact(tensors, options, wanted))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.1, 10.0])
+@pytest.mark.parametrize("alpha", [1.5, 2.0])
+def test_flat_and_peaked_logits(alpha, scale):
+    """Lists overflow for the one and hold a single entry for the other."""
+    tensors = made(scale, bias=False)
+    options, wanted = LinearOptions(alpha, False), Wanted(True, True, False, False)
+    with kernels_on():
+        got = compute(*tensors, options, wanted)
+    assert_same(got, exact(tensors, options, wanted))
+
+
+def test_lists_that_overflow_give_way(monkeypatch):
+    monkeypatch.setattr(linear_lists, "LONGEST_LIST", 32)
+    options, wanted = LinearOptions(1.5, False), Wanted(True, True, False, False)
+    tensors = made(0.05, bias=False)
+    with kernels_on():
+        got = compute(*tensors, options, wanted)
+    assert_same(got, exact(tensors, options, wanted))
+
+
+@pytest.mark.parametrize("name", ["alpha_relu", "entmax", "sparsemax capped"])
+def test_listed_logits_of_bfloat16_are_made_exact(name, monkeypatch):
+    """The product's rounding is gone: only that of the results is left."""
+    for module in (linear_lists, linear_slices):  # lists, however long
+        monkeypatch.setattr(module, "SHARE", 1.0)
+    tensors = made(bias=True)
+    tensors[0], tensors[1] = (tensor.bfloat16() for tensor in tensors[:2])
+    options, wanted = CASES[name], Wanted(False, False, True, False)
+    with kernels_on():
+        got = compute(*tensors, options, wanted)
+    assert_same(got, exact(tensors, options, wanted), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("name", ["alpha_relu", "entmax", "softmax"])
+def test_a_loss_alone(name):
+    tensors, nothing = made(), Wanted(False, False, False, False)
+    with kernels_on():
+        got = compute(*tensors[:6], None, CASES[name], nothing)
+    assert_same(got, exact([*tensors[:6], None], CASES[name], nothing))
+
+
+@pytest.mark.parametrize("name", ["alpha_relu", "entmax", "softmax"])
+def test_a_nan_is_not_hidden(name):
+    tensors = made()
+    tensors[0][1, 2] = torch.nan
+    with kernels_on():
+        got = compute(*tensors, CASES[name], Wanted(True, True, False, False))
+    assert got.losses[1].isnan()
+    assert got.input[1].isnan().any()
+    assert got.losses[[0, 3, 4]].isfinite().all()
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_through_the_public_function(reduction):
+    """Upstream factors, a second backward, and no gradient where none is asked for."""
+    x, w, b, _, target, _, _ = made()
+    x, w, b = (leaf.requires_grad_() for leaf in (x, w, b))
+    with kernels_on():
+        loss = F.linear_entmax_loss(x, w, target, linear_bias=b, reduction=reduction)
+        upstream = torch.rand_like(loss)
+        got = torch.autograd.grad(loss, (x, w, b), upstream, retain_graph=True)
+        again = torch.autograd.grad(loss, (x, w), upstream)
+    exact_x, exact_w, exact_b = (
+        leaf.detach().double().cpu().requires_grad_() for leaf in (x, w, b)
+    )
+    z = torch.nn.functional.linear(exact_x, exact_w, exact_b)
+    expected = F.entmax_loss(z, target.cpu(), reduction=reduction)
+    truth = torch.autograd.grad(expected, (exact_x, exact_w, exact_b), upstream.double().cpu())
+    torch.testing.assert_close(loss.double().cpu(), expected, rtol=1e-5, atol=1e-6)
+    for mine, other in zip((*got, *again), (*truth, *truth[:2]), strict=True):
+        torch.testing.assert_close(mine.double().cpu(), other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+@pytest.mark.parametrize("scale", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize(
+    "name", ["alpha_relu", "alpha_relu dense", "entmax", "sparsemax", "softmax"]
+)
+def test_bfloat16_errors_are_at_most_twice_those_of_torchs_cross_entropy(name, scale, monkeypatch):
+    """Judged at a real size, against float64; the losses differ, so errors are relative."""
+    monkeypatch.undo()
+    if not name.endswith("dense"):
+        monkeypatch.setattr(linear_slices, "SMALL", 0)  # the way of large problems
+    torch.manual_seed(0)
+    rows, classes, features = 2048, 32_003, 256
+    x = torch.randn(rows, features, device="cuda", dtype=torch.bfloat16)
+    w = (torch.randn(classes, features, device="cuda") * scale / 16).bfloat16()
+    target = torch.randint(0, classes, (rows,), device="cuda")
+    losses = {
+        "alpha_relu": (F.linear_alpha_relu_loss, F.alpha_relu_loss, {"tau": 1.7 * scale}),
+        "alpha_relu dense": (F.linear_alpha_relu_loss, F.alpha_relu_loss, {"tau": 0.0}),
+        "entmax": (F.linear_entmax_loss, F.entmax_loss, {}),
+        "sparsemax": (F.linear_sparsemax_loss, F.sparsemax_loss, {}),
+        "softmax": (F.linear_cross_entropy, torch.nn.functional.cross_entropy, {}),
+    }
+    fused, unfused, options = losses[name]
+
+    def errors(loss, exact_loss, **options):
+        leaves = [leaf.detach().requires_grad_() for leaf in (x, w)]
+        wide = [leaf.detach().double().requires_grad_() for leaf in (x, w)]
+        value, truth = loss(*leaves), exact_loss(wide[0] @ wide[1].T, target, **options)
+        made = torch.autograd.grad(value, leaves)
+        exact_made = torch.autograd.grad(truth, wide)
+        pairs = zip((value, *made), (truth, *exact_made), strict=True)
+        return [
+            float((a.detach().double() - b.detach()).norm() / b.detach().norm()) for a, b in pairs
+        ]
+
+    cross_entropy = torch.nn.functional.cross_entropy
+    theirs = errors(lambda a, b: cross_entropy(a @ b.T, target), cross_entropy)
+    if name.endswith("dense") or scale == 0.1:
+        # Most classes positive: every logit counts, and all are rounded to bfloat16. What torch
+        # makes of the same loss, logits and all, is then the judge where it is the worse one.
+        same = errors(lambda a, b: unfused(a @ b.T, target, **options), unfused, **options)
+        theirs = [max(pair) for pair in zip(theirs, same, strict=True)]
+    mine = errors(lambda a, b: fused(a, b, target, **options), unfused, **options)
+    print(name, scale, "ours", mine, "torch", theirs)
+    assert all(a <= 2 * b + 1e-4 for a, b in zip(mine, theirs, strict=True)), (mine, theirs)

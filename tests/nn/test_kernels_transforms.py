@@ -1,0 +1,214 @@
+"""The Triton kernels of the transforms against float64: on a GPU, or in Triton's interpreter."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+import contextlib  # noqa: E402
+import os  # noqa: E402
+
+import uncork.nn.functional as F  # noqa: E402
+from uncork.nn import kernels  # noqa: E402
+from uncork.nn.entmax import entmax_vjp  # noqa: E402
+
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+pytestmark = [
+    pytest.mark.skipif(
+        not ON_GPU and os.environ.get("TRITON_INTERPRET") != "1",
+        reason="needs a GPU, or TRITON_INTERPRET=1",
+    ),
+    # The interpreter computes with NumPy, which warns of what the kernels then mask.
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
+ALPHAS = [1.3, 1.5, 2.0, 3.0]
+WIDE = 5003  # more than four tiles of the wide kernel, and a multiple of nothing
+# Error of a result relative to float64's, in units of the dtype. The interpreter cuts bfloat16 off
+# where a GPU rounds.
+TOLERANCE = {torch.float32: 4e-6, torch.float16: 5e-4, torch.bfloat16: 5e-3}
+
+
+@contextlib.contextmanager
+def kernels_on():
+    if ON_GPU:
+        yield
+    else:
+        with kernels.interpreted():
+            yield
+
+
+@pytest.fixture(params=["narrow", "wide"])
+def width(request, monkeypatch):
+    """Both kernels, by the width of the rows."""
+    if request.param == "narrow":
+        return 601
+    from uncork.nn.kernels import transforms
+
+    monkeypatch.setattr(transforms, "WIDEST", 600)
+    return WIDE
+
+
+def logits(rows, n, std, dtype=torch.float32, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    return (torch.randn(rows, n, generator=g) * std).to(dtype).to(DEVICE)
+
+
+def assert_near(got, expected, dtype=torch.float32):
+    error = (got.double() - expected).norm()
+    assert error <= TOLERANCE[dtype] * expected.norm() + 1e-6
+
+
+@pytest.mark.parametrize("std", [0.0, 0.03, 1.0, 30.0])
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_entmax_and_its_gradient_equal_float64(alpha, std, width):
+    z = logits(2, width, std).requires_grad_()
+    upstream = torch.randn(z.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    with kernels_on():
+        p = F.entmax(z, alpha)
+        (dz,) = torch.autograd.grad(p, z, upstream)
+    exact = F.entmax(z.detach().double().cpu(), alpha)
+    assert_near(p.detach().cpu(), exact)
+    assert abs(float(p.detach().double().sum(-1)[0]) - 1) < 1e-5
+    with torch.no_grad():
+        assert_near(dz.cpu(), entmax_vjp(p.cpu().double(), upstream.cpu().double(), alpha))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("alpha", [1.5, 2.0])
+def test_sixteen_bit_rows_stay_sixteen_bit(alpha, dtype, width):
+    z = logits(3, width, 1.0, dtype).requires_grad_()  # odd rows begin off every alignment
+    with kernels_on():
+        p = F.entmax(z, alpha)
+        (dz,) = torch.autograd.grad(p, z, torch.ones_like(p) * z.detach())
+    assert p.dtype == dz.dtype == dtype
+    exact = F.entmax(z.detach().double().cpu(), alpha)
+    assert_near(p.detach().cpu(), exact, dtype)
+    with torch.no_grad():
+        expected = entmax_vjp(p.cpu().double(), z.cpu().double(), alpha)
+    assert_near(dz.cpu(), expected, dtype)
+
+
+def test_masked_entries_masked_rows_and_nan(width):
+    z = logits(4, width, 1.0)
+    z[0, ::3] = -torch.inf
+    z[1] = -torch.inf
+    z[2, 5] = torch.nan
+    z[3] = -torch.inf
+    z[3, -1] = 4.0
+    with kernels_on():
+        p = F.entmax(z, 1.5)
+    assert (p[0, ::3] == 0).all()
+    assert_near(p[0].cpu(), F.entmax(z[0].double().cpu(), 1.5))
+    assert (p[1] == 0).all()
+    assert p[2].isnan().any()
+    assert p[3, -1] == 1
+    assert p[3].sum() == 1
+
+
+def test_large_logits_and_large_spreads(width):
+    z = logits(2, width, 1.0)
+    z[0] += 1e4
+    z[1] *= 1e8
+    with kernels_on():
+        p = F.sparsemax(z)
+    assert_near(p.cpu(), F.sparsemax(z.double().cpu()))
+
+
+def test_any_strides(width):
+    wide = logits(4, 2 * width + 7, 1.0)
+    views = [
+        wide[:, 3 : 3 + width],  # rows apart, begun anywhere
+        wide[:, ::2][:, :width],  # entries apart
+        wide[:1, :width].expand(3, width),
+        wide[::2, :width],
+    ]
+    for view in views:
+        with kernels_on():
+            p = F.entmax(view, 1.5)
+        assert_near(p.cpu(), F.entmax(view.double().cpu(), 1.5))
+
+
+def test_any_dimension():
+    z = logits(6, 35, 1.0).reshape(6, 5, 7)
+    for dim in (0, 1, -1):
+        with kernels_on():
+            p = F.entmax(z, 1.5, dim)
+        assert_near(p.cpu(), F.entmax(z.double().cpu(), 1.5, dim))
+
+
+def test_alpha_for_every_row_is_solved_by_a_kernel(width):
+    z = logits(4, width, 1.0).requires_grad_()
+    alpha = torch.tensor([[1.0], [1.4], [2.0], [2.7]], device=DEVICE, requires_grad=True)
+    with kernels_on():
+        from uncork.nn.kernels.transforms import entmax_shift
+
+        s = entmax_shift(z.detach(), alpha.detach())
+    exact_z, exact_alpha = z.detach().double().cpu(), alpha.detach().double().cpu()
+    p = F.entmax(exact_z, exact_alpha)
+    v = exact_z - exact_z.amax(-1, keepdim=True)
+    again = F.alpha_relu(v[1:], exact_alpha[1:], s[1:].cpu().double() * (exact_alpha[1:] - 1) - 1)
+    assert_near(again, p[1:])
+    torch.testing.assert_close(s[0].cpu().double(), v[0].exp().sum().log()[None])
+
+
+def test_second_derivatives_pass_through():
+    z = logits(2, 9, 1.0).requires_grad_()
+    with kernels_on():
+        p = F.entmax(z, 1.5)
+        (dz,) = torch.autograd.grad(p.square().sum(), z, create_graph=True)
+        (got,) = torch.autograd.grad(dz.square().sum(), z)
+    y = z.detach().double().cpu().requires_grad_()
+    (dy,) = torch.autograd.grad(F.entmax(y, 1.5).square().sum(), y, create_graph=True)
+    (expected,) = torch.autograd.grad(dy.square().sum(), y)
+    torch.testing.assert_close(got.double().cpu(), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("given", [float, torch.Tensor])
+def test_alpha_relu_and_its_gradient_equal_float64(alpha, dtype, given):
+    z = logits(3, 1111, 1.0, dtype).requires_grad_()
+    z.data[0, 0] = -torch.inf
+    tau = 0.3 if given is float else torch.tensor(0.3, device=DEVICE, requires_grad=True)
+    with kernels_on():
+        p = F.alpha_relu(z, alpha, tau)
+        p.backward(torch.ones_like(p))
+    y = z.detach().double().cpu().requires_grad_()
+    level = 0.3 if given is float else torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    exact = F.alpha_relu(y, alpha, level)
+    exact.backward(torch.ones_like(exact))
+    assert p.dtype == z.grad.dtype == dtype
+    assert_near(p.detach().cpu(), exact.detach(), dtype)
+    assert_near(z.grad.cpu(), y.grad, dtype)
+    if given is torch.Tensor:
+        torch.testing.assert_close(tau.grad.cpu().double(), level.grad, rtol=0.01, atol=0.01)
+
+
+def test_alpha_relu_takes_permuted_and_sliced_tensors():
+    z = logits(6, 20, 1.0).reshape(6, 4, 5)
+    for view in (z.permute(2, 0, 1), z[:, 1:3], z[:, :1].expand(6, 3, 5), z[0, 0, 0]):
+        leaf = view.detach().requires_grad_()
+        with kernels_on():
+            p = F.alpha_relu(leaf, 1.5, 0.1)
+            (dz,) = torch.autograd.grad(p.sum(), leaf)
+        y = view.double().cpu().requires_grad_()
+        exact = F.alpha_relu(y, 1.5, 0.1)
+        torch.testing.assert_close(p.double().cpu(), exact, rtol=1e-5, atol=1e-6)
+        (expected,) = torch.autograd.grad(exact.sum(), y)
+        torch.testing.assert_close(dz.double().cpu(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(not ON_GPU, reason="17 GB of memory, and a GPU")
+@pytest.mark.parametrize("function", [F.sparsemax, F.alpha_relu])
+def test_more_than_two_to_the_31_elements(function):
+    z = torch.randn(17_000, 131_072, device="cuda", dtype=torch.bfloat16)
+    p = function(z)
+    torch.testing.assert_close(p[-3:], function(z[-3:]))
+
+
+@pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+def test_vocabularies_of_half_a_million():
+    for dtype in (torch.float32, torch.bfloat16):
+        z = torch.randn(3, 512_000, device="cuda").to(dtype)
+        assert_near(F.entmax(z, 1.5).cpu(), F.entmax(z.double().cpu(), 1.5), dtype)

@@ -1,0 +1,101 @@
+"""A weight shared out among processes gives the loss and gradients of the whole one."""
+
+import socket
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.multiprocessing as mp  # noqa: E402
+
+import uncork.nn.functional as F  # noqa: E402
+from uncork.nn import vocab_parallel  # noqa: E402
+
+pytestmark = pytest.mark.skipif(
+    not torch.distributed.is_available(), reason="needs torch.distributed"
+)
+SHARDS = (14, 9)  # uneven
+OPTIONS = {
+    "plain": {},
+    "none": {"reduction": "none"},
+    "everything": {"label_smoothing": 0.1, "softcap": 4.0, "weight": True, "ignore_index": 3},
+}
+LOSSES = {
+    "softmax": (F.linear_cross_entropy, {}),
+    "sparsemax": (F.linear_sparsemax_loss, {}),
+    "entmax": (F.linear_entmax_loss, {"alpha": 1.3}),
+    "alpha_relu": (F.linear_alpha_relu_loss, {"alpha": 1.5, "tau": 0.2}),
+}
+
+
+def made():
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(7, 5, generator=g, dtype=torch.float64)
+    w = torch.randn(sum(SHARDS), 5, generator=g, dtype=torch.float64)
+    b = torch.randn(sum(SHARDS), generator=g, dtype=torch.float64)
+    target = torch.tensor([3, 22, -100, 0, 13, 14, 3])
+    return x, w, b, target, torch.rand(sum(SHARDS), generator=g, dtype=torch.float64)
+
+
+def options_of(name, class_weight, target):
+    options = dict(OPTIONS[name])
+    if options.get("weight"):
+        options["weight"] = class_weight
+        target = torch.where(target == -100, torch.full_like(target, 3), target)
+    return options, target
+
+
+def work(rank, port, failures):
+    """One process: every loss and option, compared with the unsharded ones."""
+    address = f"tcp://127.0.0.1:{port}"
+    torch.distributed.init_process_group("gloo", address, rank=rank, world_size=2)
+    torch.set_num_threads(1)
+    vocab_parallel.BLOCK_ELEMENTS = 3 * sum(SHARDS)  # several blocks
+    x, w, b, target, class_weight = made()
+    mine = slice(0, SHARDS[0]) if rank == 0 else slice(SHARDS[0], None)
+    try:
+        for name, (whole, parameters) in LOSSES.items():
+            for option in OPTIONS:
+                options, labels = options_of(option, class_weight, target)
+                leaves = [leaf.clone().requires_grad_() for leaf in (x, w, b)]
+                expected = whole(
+                    leaves[0], leaves[1], labels, linear_bias=leaves[2], **parameters, **options
+                )
+                upstream = torch.arange(1.0, 8.0) if expected.dim() else torch.tensor(3.0)
+                truth = torch.autograd.grad(expected, leaves, upstream.double())
+                own = [
+                    leaf.clone().requires_grad_() for leaf in (x, w[mine].clone(), b[mine].clone())
+                ]
+                got = vocab_parallel.vocab_parallel_loss(
+                    name, own[0], own[1], labels, linear_bias=own[2], **parameters, **options
+                )
+                gradients = torch.autograd.grad(got, own, upstream.double())
+                torch.testing.assert_close(got, expected)
+                torch.testing.assert_close(gradients, (truth[0], truth[1][mine], truth[2][mine]))
+    except BaseException as error:
+        failures.put(f"rank {rank}, {name}, {option}: {error}")
+        raise
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_two_processes_agree_with_one():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    context = mp.get_context("spawn")
+    failures = context.SimpleQueue()
+    processes = [context.Process(target=work, args=(rank, port, failures)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        if process.exitcode is None:
+            process.terminate()
+    assert failures.empty(), failures.get()
+    assert [process.exitcode for process in processes] == [0, 0]
+
+
+def test_an_unknown_loss_is_named():
+    with pytest.raises(ValueError, match="must be one of"):
+        vocab_parallel.vocab_parallel_loss("hinge", *made()[:2], made()[3])

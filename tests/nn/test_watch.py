@@ -1,0 +1,134 @@
+"""The watch on a training head: its counts are those of a full audit, whatever the head does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import uncork
+from uncork import Box, Head, UncorkError
+from uncork.nn import Watch
+
+
+def audited(layer: nn.Linear, domain: uncork.Domain) -> dict[str, int]:
+    bias = None if layer.bias is None else layer.bias.detach()
+    return uncork.audit(Head(layer.weight.detach(), bias, domain=domain), device="cpu").counts
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_counts_equal_a_full_audit_at_every_count(bias: bool) -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(4, 60, bias=bias)
+    watch = Watch(layer, every=5, domain=Box(10))
+    optimiser = torch.optim.SGD(layer.parameters(), lr=0.5)
+    inputs, targets = torch.randn(64, 4), torch.randint(0, 20, (64,))  # most classes never occur
+    seen = []
+    for _ in range(30):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(layer(inputs), targets).backward()
+        optimiser.step()
+        counts = watch.step()
+        if counts is not None:
+            full = audited(layer, Box(10))
+            for verdict in ("unargmaxable", "tied", "undecided"):
+                assert counts[verdict] == full[verdict]
+            seen.append(counts)
+    assert len(seen) == 6
+    assert seen[-1]["unargmaxable"] > 0
+    assert len(watch.history) == 6
+
+
+def test_what_was_won_before_is_not_audited_again() -> None:
+    torch.manual_seed(1)
+    layer = nn.Linear(16, 200)
+    watch = Watch(layer)
+    assert watch.count()["audited"] == 200
+    with torch.no_grad():
+        layer.weight += 1e-4 * torch.randn_like(layer.weight)
+    again = watch.count()
+    assert again["audited"] < 20
+    assert again["unargmaxable"] == audited(layer, Box(100))["unargmaxable"]
+
+
+def test_a_class_that_hardly_wins_is_nearly_lost() -> None:
+    layer = nn.Linear(2, 4, bias=False)
+    with torch.no_grad():
+        layer.weight[:] = torch.tensor([[1.0, 1.0], [-1.0, 1.0], [0.0, -1.0], [0.0, 1.0001]])
+    counts = Watch(layer).count()
+    assert counts["unargmaxable"] == 0
+    assert counts["nearly_lost"] == 1
+
+
+def test_it_follows_a_layer_that_changes_its_size_and_a_function_in_place_of_one() -> None:
+    weights = [torch.randn(30, 3), torch.randn(50, 3)]
+    watch = Watch(lambda: (weights[0], None))
+    watch.count()
+    weights.pop(0)
+    assert watch.count()["unargmaxable"] == uncork.audit(Head(weights[0])).counts["unargmaxable"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_transformers_trainer_logs_the_counts(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(3, 30)
+
+        def forward(self, x=None, labels=None):  # type: ignore[no-untyped-def]
+            logits = self.head(x)
+            return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+    model = Model()
+    data = [{"x": torch.randn(3), "labels": torch.tensor(k % 30)} for k in range(24)]
+    arguments = transformers.TrainingArguments(
+        str(tmp_path), max_steps=6, per_device_train_batch_size=4, report_to=[], use_cpu=True,
+        save_strategy="no", disable_tqdm=True,
+    )  # fmt: skip
+    trainer = transformers.Trainer(model, arguments, train_dataset=data)
+    Watch(model.head, every=3).attach(trainer)
+    trainer.train()
+    logged = [entry for entry in trainer.state.log_history if "uncork/unargmaxable" in entry]
+    assert [entry["step"] for entry in logged] == [3, 6]
+    counts = audited(model.head, Box(100))
+    assert logged[-1]["uncork/unargmaxable"] == counts["unargmaxable"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_logs_the_counts(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    lightning = pytest.importorskip("lightning")
+
+    class Model(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(3, 30)
+
+        def training_step(self, batch, index):  # type: ignore[no-untyped-def]
+            x, y = batch
+            return nn.functional.cross_entropy(self.head(x), y)
+
+        def configure_optimizers(self):  # type: ignore[no-untyped-def]
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    model = Model()
+    data = torch.utils.data.TensorDataset(torch.randn(24, 3), torch.arange(24))
+    trainer = lightning.Trainer(
+        max_steps=4, accelerator="cpu", logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
+        callbacks=[Watch(model.head, every=4).lightning()],
+    )  # fmt: skip
+    trainer.fit(model, torch.utils.data.DataLoader(data, batch_size=6))
+    counts = audited(model.head, Box(100))
+    assert float(trainer.logged_metrics["uncork/unargmaxable"]) == counts["unargmaxable"]
+
+
+def test_what_cannot_be_watched_is_refused() -> None:
+    with pytest.raises(UncorkError, match="every 0"):
+        Watch(nn.Linear(2, 3), every=0)
+    with pytest.raises(UncorkError, match="classes × features"):
+        Watch(lambda: (torch.randn(3), None)).count()
+    assert np.isfinite(Watch(nn.Linear(2, 3)).count()["seconds"])
