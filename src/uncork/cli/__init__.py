@@ -14,10 +14,20 @@ import typer
 from typer.core import TyperGroup
 
 from uncork import __version__
+from uncork.cli.activations import activations
 from uncork.cli.audit import audit
+from uncork.cli.count import count
+from uncork.cli.export import export
+from uncork.cli.figure import figure
+from uncork.cli.lost import lost
 from uncork.cli.output import fail
+from uncork.cli.prevent import prevent_command
 from uncork.cli.random import random
+from uncork.cli.rank import rank
+from uncork.cli.reach import reach
 from uncork.cli.show import show
+from uncork.cli.sweep import sweep
+from uncork.cli.table import table
 from uncork.cli.verify import verify
 from uncork.errors import UncorkError
 
@@ -78,8 +88,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (audit, verify, show, random):
+for _command in (
+    audit,
+    verify,
+    show,
+    random,
+    activations,
+    sweep,
+    count,
+    lost,
+    rank,
+    reach,
+    table,
+    figure,
+    export,
+):
     app.command()(_command)
+app.command("prevent")(prevent_command)
 
 
 def _show_version(asked: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,14 +13,18 @@ from uncork.audit import Audit, Interrupted
 from uncork.audit import audit as decide
 from uncork.audit.low_precision import is_quick
 from uncork.audit.run import Options
-from uncork.cli import options
-from uncork.cli.classes import chosen_classes
+from uncork.chosen_classes import HELP as CLASSES_HELP
+from uncork.chosen_classes import chosen_classes
+from uncork.cli import options, saving
+from uncork.cli.checking import Checking
+from uncork.cli.gate import failing, read_baseline, write_junit
 from uncork.cli.output import check_outputs, console, emit_json, note
 from uncork.cli.partial import Partial
 from uncork.cli.summary import print_summary
 from uncork.errors import UncorkError
-from uncork.load import load
+from uncork.load import Found, find
 from uncork.load.contents import printable
+from uncork.load.odd_rows import OddRows, odd_rows
 
 
 class Algorithm(str, Enum):
@@ -41,7 +45,7 @@ def audit(
     classes: Annotated[
         str | None,
         typer.Option(
-            help="Ask about some classes only: 0-99,500, @FILE or script:CYRILLIC.",
+            help=CLASSES_HELP,
             metavar="WHICH",
         ),
     ] = None,
@@ -81,12 +85,52 @@ def audit(
             help="Exit with status 1 unless every class is proven argmaxable or tied.",
         ),
     ] = False,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            help="An earlier audit (--json or --certificates): exit with status 1 only if a class "
+            "became unargmaxable since.",
+            metavar="AUDIT",
+        ),
+    ] = None,
+    junit: Annotated[
+        str | None,
+        typer.Option(help="Write JUnit XML, which build systems read.", metavar="FILE.xml"),
+    ] = None,
+    save: Annotated[
+        bool, typer.Option("--save", help="Keep the result in the store (see --store).")
+    ] = False,
+    store: options.StoreUrl = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="What to call the model in the store.", show_default="SOURCE"),
+    ] = None,
+    iterations: Annotated[
+        bool,
+        typer.Option(
+            "--iterations",
+            help="Also count the iterations of the paper's approximate algorithm for every class, "
+            "for the store's tables and figures.",
+        ),
+    ] = False,
     time_limit: Annotated[
         float | None, typer.Option(help="Leave the rest undecided after that.", metavar="SECONDS")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue after Ctrl-C or a time limit.")
     ] = False,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            help="Afterwards run this model (.onnx or transformers folder) over --data: does it "
+            "ever put a class first that was proven unargmaxable?",
+            metavar="MODEL",
+        ),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="Data for --check: file, folder or pattern; repeatable.", metavar="FILE"),
+    ] = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Decide for every class whether some input makes it the argmax, and prove it.
@@ -94,17 +138,30 @@ def audit(
     Example: uncork audit model.onnx --report audit.html --certificates proofs.npz
     """
     check_outputs(
-        {"--report": report, "--certificates": certificates, "--json": json_file},
+        {
+            "--report": report,
+            "--certificates": certificates,
+            "--json": json_file,
+            "--junit": junit,
+        },
         {"the model": source, "the labels": labels},
     )
     options.checked_domain(domain)
+    known = None if baseline is None else read_baseline(baseline)
+    keeping = saving.Keeping(save, store, name, iterations, patience)
+    checking = Checking(check, data)
     # Says what is wrong with the options, if anything, before a large file is read.
     Options(approximate=approximate, patience=patience, time_limit=time_limit)
     began = time.perf_counter()
-    head = load(source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain)
+    found = find(
+        source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain
+    )
+    head = found.head
     if drop_bias:
         head = head.replace(bias=None)
-    asked = None if classes is None else chosen_classes(classes, head)
+    asked = None if classes is None else chosen_classes(classes, head, found.vocabulary)
+    checking.prepare(head)
+    origin = _origin(domain, found)
     partial = Partial(head)
     earlier = _earlier(partial, resume, quiet)
     loading = time.perf_counter() - began
@@ -131,7 +188,18 @@ def audit(
     if unfinished:
         _keep(partial, result, f"the time limit of {time_limit:g} s was reached")
     try:
-        _write_files(result, report, certificates, json_file)
+        odd = odd_rows(head, found.vocabulary)
+        checking.run(result, head, quiet)
+    except KeyboardInterrupt:
+        _keep(partial, result, "interrupted")
+        raise typer.Exit(130) from None
+    try:
+        extra = {"domain_from": origin, **checking.extra()}
+        _write_files(result, odd, report, certificates, json_file, extra)
+        kept = keeping.keep(result, certificates, quiet)
+        gated = failing(result, known)
+        if junit is not None:
+            write_junit(result, gated.tolist(), result.undecided.tolist(), junit)
     except (UncorkError, OSError):
         if not unfinished:
             _keep(partial, result, "a result could not be written")
@@ -139,15 +207,41 @@ def audit(
     if not unfinished and (earlier is not None or not len(result.undecided)):
         partial.remove()
     if json_file == "-":
-        emit_json(result.to_dict(), json_file)
+        emit_json({**result.to_dict(), "odd": odd.as_dict(), **extra}, json_file)
     else:
         out = console()
-        print_summary(out, result)
-        for what, path in (("report", report), ("certificates", certificates), ("JSON", json_file)):
+        print_summary(out, result, odd)
+        if origin:
+            out.print(f"the domain: {printable(origin)}", soft_wrap=True)
+        written = {"report": report, "certificates": certificates, "JSON": json_file, "XML": junit}
+        for what, path in written.items():
             if path is not None:
                 out.print(f"{what} written to {printable(path)}", soft_wrap=True)
-    if fail_if_unargmaxable and (len(result.unargmaxable) or len(result.undecided)):
+        if kept:
+            out.print(kept, soft_wrap=True)
+        if known is not None:
+            out.print(f"{len(gated):,} classes became unargmaxable since {printable(known.path)}")
+        checking.print(out)
+    if checking.failed:
         raise typer.Exit(1)
+    if fail_if_unargmaxable and (len(gated) or len(result.undecided)):
+        raise typer.Exit(1)
+    if known is not None and len(gated):
+        raise typer.Exit(1)
+
+
+def _origin(domain: str | None, found: Found) -> str:
+    """Where a domain that was not simply given comes from, and what of it is assumed."""
+    text = (domain or "").strip()
+    if text == "auto":
+        assumed = found.shown_domain.assumed if found.shown_domain is not None else ""
+        return found.domain_from + (f"; assumed: {assumed}" if assumed else "")
+    if text.startswith("@"):
+        from uncork.domain_file import read_domain
+
+        said = read_domain(text[1:])[1].get("assumption", "")
+        return f"from {text[1:]}" + (f", {said}" if isinstance(said, str) and said else "")
+    return ""
 
 
 def _earlier(partial: Partial, resume: bool, quiet: bool) -> Audit | None:
@@ -176,13 +270,18 @@ def _keep(partial: Partial, audit: Audit, why: str) -> None:
 
 
 def _write_files(
-    audit: Audit, report: str | None, certificates: str | None, json_file: str | None
+    audit: Audit,
+    odd: OddRows,
+    report: str | None,
+    certificates: str | None,
+    json_file: str | None,
+    extra: dict[str, Any],
 ) -> None:
     if certificates is not None:
         audit.save(certificates)
     if report is not None:
         from uncork.report.page import write_report
 
-        write_report(audit, report)
+        write_report(audit, report, odd)
     if json_file is not None and json_file != "-":
-        emit_json(audit.to_dict(), json_file)
+        emit_json({**audit.to_dict(), "odd": odd.as_dict(), **extra}, json_file)

@@ -1,0 +1,283 @@
+"""The file of reach's proofs: an input for each bound from one side, mixtures for those from the
+other. Plain arrays in a zip, no pickle; `check_certificates` proves every bound again from them.
+
+Nothing in a file is believed. Probabilities are bounded anew from the stored input (`bounds`),
+ranks counted anew at theirs, mixtures certified again and seen to be disjoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from uncork.audit.backend import choose_backend
+from uncork.audit.certify import Certifier
+from uncork.audit.duplicates import equal_classes
+from uncork.audit.verdict import Mixture
+from uncork.domain import Domain
+from uncork.domain.members import domain_from, members_of
+from uncork.errors import UncorkError
+from uncork.head import Head
+from uncork.reach.alone import holds
+from uncork.reach.bounds import probability_bounds
+from uncork.reach.branching import Cases, cases_bound
+from uncork.reach.probability import HighestProbability
+from uncork.reach.rank import BestRank, rank_at
+
+_KIND = "uncork reach certificates"
+_VERSION = 1
+_DEEPEST = 200  # classes left out at a time
+
+
+@dataclass
+class Certificates:
+    """Bounds with their proofs, and the head and domain that they are about."""
+
+    fingerprint: str
+    domain: Domain
+    probability: HighestProbability | None = None
+    rank: BestRank | None = None
+
+
+@dataclass
+class Checked:
+    """How many bounds were proven again, and what was wrong with the others."""
+
+    held: dict[str, int] = field(default_factory=dict)
+    failed: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.failed
+
+
+def write_certificates(found: Certificates, path: str | os.PathLike[str]) -> None:
+    """Write the file whole or not at all."""
+    parts, domain_arrays = members_of(found.domain)
+    header: dict[str, Any] = {
+        "kind": _KIND, "version": _VERSION, "fingerprint": found.fingerprint, "domain": parts,
+        "temperature": None,
+    }  # fmt: skip
+    arrays = {f"domain_{name}": array for name, array in domain_arrays.items()}
+    if found.probability is not None:
+        p = found.probability
+        header["temperature"] = p.temperature
+        arrays |= {
+            "probability_class": p.classes, "probability_lower": p.lower,
+            "probability_upper": p.upper, "probability_input": p.inputs,
+            "probability_bulk": p.bulk, "probability_mixture_input": p.mixture_inputs,
+        }  # fmt: skip
+    if found.rank is not None:
+        r = found.rank
+        mixtures = [m for held in r.mixtures for m in held]
+        arrays |= {
+            "rank_class": r.classes, "rank_lower": r.lower, "rank_upper": r.upper,
+            "rank_input": r.inputs, "rank_mixtures": np.array([len(m) for m in r.mixtures]),
+            "mixture_size": np.array([len(m.classes) for m in mixtures], dtype=np.int64),
+            "mixture_class": _joined([m.classes for m in mixtures], np.int64),
+            "mixture_weight": _joined([m.weights for m in mixtures], np.float64),
+            "mixture_bulk": np.array([m.bulk for m in mixtures], dtype=np.float64),
+        }  # fmt: skip
+        header["exact"] = {
+            str(k): [hex(n) for n in m.integers]
+            for k, m in enumerate(mixtures) if m.integers is not None
+        }  # fmt: skip
+        header["cases"] = {
+            str(k): [_plain(left_out, mixture) for left_out, mixture in cases.items()]
+            for k, cases in enumerate(r.cases) if cases is not None
+        }  # fmt: skip
+    target = Path(path)
+    temporary = target.with_name(target.name + ".part")
+    try:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, array in {"header": np.array(json.dumps(header)), **arrays}.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+        temporary.replace(target)
+    except OSError as error:
+        raise UncorkError(f"{target}: cannot be written: {error.strerror or error}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_certificates(path: str | os.PathLike[str], head: Head) -> Certificates:
+    """Read a file back, checking its form against the head; what it claims is still unproven."""
+    source = Path(path)
+    if not source.is_file():
+        raise UncorkError(f"{source}: no such file")
+    try:
+        with source.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            return _read({name: archive[name] for name in archive.files}, head)
+    except UncorkError as error:
+        raise UncorkError(f"{source}: {error}") from None
+    except Exception as error:  # whatever a damaged file makes NumPy or zipfile stumble over
+        why = " ".join(str(error).split())
+        raise UncorkError(f"{source}: no file of uncork reach, or a damaged one ({why})") from None
+
+
+def check_certificates(
+    found: Certificates, head: Head, *, device: str = "auto", jobs: int | None = None
+) -> Checked:
+    """Prove every bound again, with no solver."""
+    checked = Checked()
+    if found.fingerprint != head.fingerprint:
+        raise UncorkError(
+            f"the certificates are for other weights: {found.fingerprint[:19]}…, not "
+            f"{head.fingerprint[:19]}…"
+        )
+    certifier = Certifier(head, found.domain, choose_backend(device, jobs))
+    with np.errstate(all="ignore"):
+        if found.probability is not None:
+            _check_probability(certifier, found.probability, checked)
+        if found.rank is not None:
+            _check_rank(certifier, found.rank, checked)
+    return checked
+
+
+def _check_probability(certifier: Certifier, claimed: HighestProbability, checked: Checked) -> None:
+    low, high = np.zeros(len(claimed.classes)), np.ones(len(claimed.classes))
+    for share in np.unique(claimed.bulk).tolist():
+        part = np.flatnonzero(claimed.bulk == share)
+        some, inputs = claimed.classes[part], claimed.inputs[part]
+        low[part], high[part] = probability_bounds(certifier, some, inputs, claimed.temperature)
+        if share:
+            high[part] = probability_bounds(
+                certifier, some, claimed.mixture_inputs[part], claimed.temperature, share
+            )[1]
+    # Another machine rounds sums in another order: its proof may be a hair weaker.
+    fine_low = low >= claimed.lower * (1 - 1e-9)
+    fine_high = high <= claimed.upper * (1 + 1e-9)
+    for k in np.flatnonzero(~(fine_low & fine_high)).tolist():
+        side = "lower" if not fine_low[k] else "upper"
+        checked.failed.append(
+            (int(claimed.classes[k]), f"the {side} bound on its probability is not proven")
+        )
+    checked.held["probability"] = int((fine_low & fine_high).sum())
+
+
+def _check_rank(certifier: Certifier, claimed: BestRank, checked: Checked) -> None:
+    equals = {int(i): g for g in equal_classes(certifier.head) for i in g.tolist()}
+    held = 0
+    for k, t in enumerate(claimed.classes.tolist()):
+        own = equals.get(t, np.array([t]))
+        problem = None
+        if rank_at(certifier, t, claimed.inputs[k], own) > claimed.upper[k]:
+            problem = f"at its input the rank is not {claimed.upper[k]} or better"
+        elif _lower(certifier, t, claimed.mixtures[k], claimed.cases[k]) < claimed.lower[k]:
+            problem = f"that its rank is never better than {claimed.lower[k]} is not proven"
+        if problem is None:
+            held += 1
+        else:
+            checked.failed.append((t, problem))
+    checked.held["rank"] = held
+
+
+def _lower(certifier: Certifier, t: int, mixtures: list[Mixture], cases: Cases | None) -> int:
+    if cases is not None:
+        return 1 + cases_bound(certifier, t, cases)
+    members = np.concatenate([m.classes for m in mixtures] or [np.empty(0, np.int64)])
+    if len(np.unique(members)) != len(members):
+        return 1
+    return 1 + sum(holds(certifier, t, m) for m in mixtures)
+
+
+def _joined(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
+    return np.concatenate([np.asarray(p, dtype=dtype) for p in parts] or [np.empty(0, dtype)])
+
+
+def _plain(left_out: frozenset[int], mixture: Mixture) -> list[Any]:
+    exact = None if mixture.integers is None else [hex(n) for n in mixture.integers]
+    return [
+        sorted(left_out), mixture.classes.tolist(), [float(w).hex() for w in mixture.weights],
+        float(mixture.bulk).hex(), exact,
+    ]  # fmt: skip
+
+
+def _cases(plain: Any, classes: int) -> Cases:
+    cases: Cases = {}
+    for left_out, members, weights, bulk, exact in plain:
+        ids, floats = np.array(members, np.int64), np.array([float.fromhex(w) for w in weights])
+        if len(ids) != len(floats) or not _are_ids(ids, classes) or len(left_out) > _DEEPEST:
+            raise UncorkError("the cases of a class are damaged")
+        key = frozenset(int(i) for i in left_out)
+        cases[key] = Mixture(ids, floats, float.fromhex(bulk), _whole(exact))
+    return cases
+
+
+def _whole(plain: Any) -> tuple[int, ...] | None:
+    return None if plain is None else tuple(int(n, 16) for n in plain)
+
+
+def _are_ids(ids: np.ndarray, classes: int) -> bool:
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        return False
+    return not len(ids) or bool(ids.min() >= 0 and ids.max() < classes)
+
+
+def _read(arrays: dict[str, np.ndarray], head: Head) -> Certificates:
+    header = json.loads(str(arrays["header"]))
+    if not isinstance(header, dict) or header.get("kind") != _KIND:
+        raise UncorkError("no file of uncork reach")
+    if header["version"] != _VERSION:
+        raise UncorkError(f"version {header['version']} is not known to this uncork")
+    own = {n.removeprefix("domain_"): a for n, a in arrays.items() if n.startswith("domain_")}
+    domain = domain_from(header["domain"], own)
+    latent = domain.affine(head.features).latent
+    found = Certificates(str(header["fingerprint"]), domain)
+
+    def column(name: str, count: int, kind: str = "f") -> np.ndarray:
+        array = arrays[name]
+        if array.shape[:1] != (count,) or array.dtype.kind not in kind:
+            raise UncorkError(f"{name} is damaged")
+        return array
+
+    def inputs(name: str, count: int) -> np.ndarray:
+        array = column(name, count)
+        if array.shape != (count, latent):
+            raise UncorkError(f"{name} is damaged")
+        return array
+
+    if "probability_class" in arrays:
+        ids = arrays["probability_class"]
+        if not _are_ids(ids, head.classes):
+            raise UncorkError("probability_class is damaged")
+        found.probability = HighestProbability(
+            ids, column("probability_lower", len(ids)), column("probability_upper", len(ids)),
+            inputs("probability_input", len(ids)),
+            inputs("probability_mixture_input", len(ids)), column("probability_bulk", len(ids)),
+            float(header["temperature"]),
+        )  # fmt: skip
+    if "rank_class" in arrays:
+        ids = arrays["rank_class"]
+        sizes, counts = arrays["mixture_size"], column("rank_mixtures", len(ids), "iu")
+        members, weights = arrays["mixture_class"], arrays["mixture_weight"]
+        sound = _are_ids(ids, head.classes) and _are_ids(members, head.classes)
+        sound = sound and len(members) == len(weights) == int(sizes.sum())
+        if not sound or (sizes < 0).any() or (counts < 0).any() or counts.sum() != len(sizes):
+            raise UncorkError("the mixtures are damaged")
+        ends = np.cumsum(sizes)
+        bulk = column("mixture_bulk", len(sizes)).tolist()
+        exact = header.get("exact", {})
+        flat = [
+            Mixture(
+                members[stop - size : stop], weights[stop - size : stop], bulk[k],
+                _whole(exact.get(str(k))),
+            )
+            for k, (stop, size) in enumerate(zip(ends.tolist(), sizes.tolist(), strict=True))
+        ]  # fmt: skip
+        starts = np.cumsum(counts) - counts
+        groups = [flat[a : a + n] for a, n in zip(starts.tolist(), counts.tolist(), strict=True)]
+        cases: list[Cases | None] = [None] * len(ids)
+        for k, plain in header.get("cases", {}).items():
+            cases[int(k)] = _cases(plain, head.classes)
+        found.rank = BestRank(
+            ids, column("rank_lower", len(ids), "iu"), column("rank_upper", len(ids), "iu"),
+            inputs("rank_input", len(ids)), groups, cases,
+        )  # fmt: skip
+    return found
