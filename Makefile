@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CODE := $(wildcard src tests benchmarks examples)
+CODE := $(wildcard src tests benchmarks examples experiments)
 
 # Only the model files inside these packages are wanted, hence no dependencies.
 OCR_MODEL := rapidocr-onnxruntime==1.4.4
