@@ -6,14 +6,13 @@ import datetime
 import hashlib
 import math
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, Select, delete, func, select, update
+from sqlalchemy import Connection, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from uncork.audit import Audit
@@ -22,40 +21,11 @@ from uncork.errors import UncorkError
 from uncork.store import schema
 from uncork.store.bulk import class_rows, insert_classes
 from uncork.store.engine import Database
+from uncork.store.keys import audit_key
+from uncork.store.queries import StoredAudit, audit_query, escaped, filtered, plain, stored
 from uncork.store.versions import bring_up_to_date
 
 _BATCH = 20_000  # rows read from the database at once
-
-
-@dataclass(frozen=True)
-class StoredAudit:
-    """One audit of the store, without its classes."""
-
-    id: int
-    fingerprint: str
-    name: str
-    group: str
-    source: str
-    classes: int
-    features: int
-    dtype: str
-    has_bias: bool
-    domain: str
-    algorithm: str
-    approximate: bool
-    asked: int
-    argmaxable: int
-    unargmaxable: int
-    tied: int
-    undecided: int
-    patience: int | None
-    potentially: int | None
-    proven: bool
-    device: str
-    seconds: Mapping[str, float]
-    certificates: str | None
-    uncork: str
-    created: datetime.datetime
 
 
 def default_store() -> str:
@@ -224,7 +194,7 @@ class Store:
     def find(self, key: str, *, iterations: bool = False) -> StoredAudit | None:
         """The audit with that key (`audit_key`), if nothing in it was left undecided, and if it has
         the reference algorithm's iterations where those are wanted."""
-        query = _audit_query().where(
+        query = audit_query().where(
             schema.audits.c.key == key,
             (schema.audits.c.undecided == 0) | schema.audits.c.approximate,
         )
@@ -232,7 +202,7 @@ class Store:
             query = query.where(schema.audits.c.patience.is_not(None))
         with self.database.reading() as connection:
             row = connection.execute(query).first()
-        return None if row is None else _stored(row)
+        return None if row is None else stored(row)
 
     def audits(
         self,
@@ -244,9 +214,9 @@ class Store:
         offset: int = 0,
     ) -> list[StoredAudit]:
         """The audits, oldest first; `name` keeps those with that text in their name or source."""
-        query = _audit_query().order_by(schema.audits.c.id).limit(limit).offset(offset)
+        query = audit_query().order_by(schema.audits.c.id).limit(limit).offset(offset)
         if name is not None:
-            within = f"%{_escaped(name)}%"
+            within = f"%{escaped(name)}%"
             query = query.where(
                 schema.audits.c.name.ilike(within, escape="\\")
                 | schema.audits.c.source.ilike(within, escape="\\")
@@ -256,20 +226,20 @@ class Store:
         if fingerprint is not None:
             query = query.where(schema.models.c.fingerprint == fingerprint)
         with self.database.reading() as connection:
-            return [_stored(row) for row in connection.execute(query)]
+            return [stored(row) for row in connection.execute(query)]
 
     def audit(self, audit_id: int) -> StoredAudit:
         """One audit by its id."""
         with self.database.reading() as connection:
-            row = connection.execute(_audit_query().where(schema.audits.c.id == audit_id)).first()
+            row = connection.execute(audit_query().where(schema.audits.c.id == audit_id)).first()
         if row is None:
             raise UncorkError(f"store {self.name} has no audit {audit_id}")
-        return _stored(row)
+        return stored(row)
 
     def count(self, audit_id: int, *, verdict: Verdict | None = None) -> int:
         """How many classes of an audit there are, of all or of one verdict."""
         query = select(func.count()).select_from(schema.results)
-        query = _filtered(query, audit_id, verdict, None)
+        query = filtered(query, audit_id, verdict, None)
         with self.database.reading() as connection:
             return int(connection.execute(query).scalar_one())
 
@@ -283,10 +253,10 @@ class Store:
         after: int = -1,
     ) -> list[dict[str, Any]]:
         """Classes of an audit by id, those after `after` (pages that stay quick however deep)."""
-        query = _filtered(select(schema.results), audit_id, verdict, label)
+        query = filtered(select(schema.results), audit_id, verdict, label)
         query = query.where(schema.results.c.class_id > after).order_by(schema.results.c.class_id)
         with self.database.reading() as connection:
-            return [_plain(dict(row._mapping)) for row in connection.execute(query.limit(limit))]
+            return [plain(dict(row._mapping)) for row in connection.execute(query.limit(limit))]
 
     def columns(self, audit_id: int) -> dict[str, np.ndarray]:
         """Class ids, verdicts, margins and iterations (−1: none) of an audit as arrays."""
@@ -327,27 +297,6 @@ class Store:
         query = select(c.name, c.group_name.label("group"), c.source, c.error, c.created)
         with self.database.reading() as connection:
             return [dict(row._mapping) for row in connection.execute(query.order_by(c.id))]
-
-
-def audit_key(audit: Audit) -> str:
-    """What makes two audits the same: head, domain, algorithm and version, classes asked for."""
-    asked = None if audit.asked is None else audit.asked
-    return make_key(
-        audit.fingerprint, audit.domain.spec(), audit.algorithm, audit.approximate, asked
-    )
-
-
-def make_key(
-    fingerprint: str, domain: str, algorithm: str, approximate: bool, asked: np.ndarray | None
-) -> str:
-    """The same before there is an audit."""
-    digest = hashlib.sha256(b"uncork audit\n")
-    parts = (fingerprint, domain, algorithm, str(approximate), str(schema.ALGORITHM_VERSION))
-    for part in parts:
-        digest.update(part.encode() + b"\n")
-    if asked is not None:
-        digest.update(np.asarray(asked, dtype="<i8").tobytes())
-    return digest.hexdigest()
 
 
 def _is_current(connection: Connection, name: str) -> bool:
@@ -394,49 +343,4 @@ def _audit_row(
         "certificates": certificates,
         "uncork": __version__,
         "created": _now(),
-    }
-
-
-def _audit_query() -> Select[Any]:
-    a, m = schema.audits.c, schema.models.c
-    return select(
-        a.id, m.fingerprint, a.name, a.group_name.label("group"), a.source, m.classes, m.features,
-        m.dtype, m.has_bias, a.domain, a.algorithm, a.approximate, a.asked, a.argmaxable,
-        a.unargmaxable, a.tied, a.undecided, a.patience, a.potentially, a.proven, a.device,
-        a.seconds, a.certificates, a.uncork, a.created,
-    ).join_from(schema.audits, schema.models)  # fmt: skip
-
-
-def _stored(row: Any) -> StoredAudit:
-    fields = dict(row._mapping)
-    if fields["created"].tzinfo is None:  # SQLite keeps no time zone
-        fields["created"] = fields["created"].replace(tzinfo=datetime.timezone.utc)
-    return StoredAudit(**fields)
-
-
-def _filtered(
-    query: Select[Any], audit_id: int, verdict: Verdict | None, label: str | None
-) -> Select[Any]:
-    query = query.where(schema.results.c.audit_id == audit_id)
-    if verdict is not None:
-        query = query.where(schema.results.c.verdict == int(verdict))
-    if label is not None:
-        query = query.where(schema.results.c.label.like(f"%{_escaped(label)}%", escape="\\"))
-    return query
-
-
-def _escaped(text: str) -> str:
-    """Text whose % and _ mean themselves in LIKE."""
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-
-
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "class": row["class_id"],
-        "label": row["label"],
-        "verdict": str(Verdict(row["verdict"])),
-        "margin": row["margin"],
-        "iterations": row["iterations"],
-        "stolen_by": row["stolen_by"],
-        "reason": row["reason"],
     }

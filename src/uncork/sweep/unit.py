@@ -20,7 +20,7 @@ from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.load import find
 from uncork.random_heads import random_head
-from uncork.store.store import make_key
+from uncork.store.keys import make_key
 from uncork.sweep.manifest import RANDOM, Task
 
 # Classes decided in one unit. The same everywhere, so that any engine makes the same units.
