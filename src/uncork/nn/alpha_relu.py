@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from uncork.nn import kernels
+from uncork.nn import _pages, kernels
 from uncork.nn._rows import BLOCK_ELEMENTS, Alpha, compute_dtype, runs_eagerly_on_cpu
 from uncork.nn._torch import torch
 from uncork.nn.deformed import on_support
@@ -108,7 +108,7 @@ def _alpha_slope(z: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
 
 def _forward_blocks(z: Tensor, alpha: float, tau: float) -> Tensor:
     """The same in place, block by block in cache: one trip through memory instead of four."""
-    out = torch.empty_like(z, memory_format=torch.contiguous_format)
+    out = _pages.empty_like(z)
     for block, _ in _base_blocks(z, alpha, tau, out):
         if alpha == 1.5:
             block.square_()
@@ -149,7 +149,7 @@ def _vjp(z: Tensor, grad: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
     if known is None or not runs_eagerly_on_cpu(grad):
         return _slope(z, alpha, tau) * grad
     alpha, tau = known
-    out = torch.empty_like(z, memory_format=torch.contiguous_format)
+    out = _pages.empty_like(z)
     for block, _, pulled in _base_blocks(z, alpha, tau, out, grad):
         if alpha == 2:
             block.sign_()

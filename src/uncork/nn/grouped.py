@@ -9,6 +9,7 @@ remain (flat rows, α near 1) are solved in full, block by block in cache, from 
 
 from __future__ import annotations
 
+from uncork.nn import _pages
 from uncork.nn._rows import Alpha, blocks
 from uncork.nn._torch import torch
 from uncork.nn.deformed import exp_alpha
@@ -25,7 +26,7 @@ _KEEP_AT_MOST = 4  # gather only where at most one group in this many remains
 
 def entmax_rows(z: Tensor, alpha: Alpha) -> Tensor:
     """p = exp_α(z − S) for each row.  z (R, n), alpha a float or (R, 1)  →  p (R, n)."""
-    out = torch.empty_like(z, memory_format=torch.contiguous_format)
+    out = _pages.empty_like(z)
     if z.shape[1] < NARROW:
         return _solve_full(z, alpha, shifted(z)[1], None, None, out)
     for start in range(0, len(z), _ROWS):
@@ -72,7 +73,7 @@ def entmax_rows_vjp(p: Tensor, grad: Tensor, alpha: float) -> Tensor:
 
     Reads and writes only groups that hold support where these are few.
     """
-    out = torch.empty_like(p, memory_format=torch.contiguous_format)
+    out = _pages.empty_like(p)
     if p.shape[1] < NARROW:
         return _vjp_full(p, grad, alpha, out)
     for start in range(0, len(p), _ROWS):

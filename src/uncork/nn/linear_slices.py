@@ -136,8 +136,8 @@ class Head:
 
     @property
     def in_registers(self) -> bool:
-        """Whole rows of α-entmax in one kernel, threshold and residual."""
-        return self.weight.shape[0] <= WIDEST and self.kind in (2, 15)
+        """Whole rows of softmax or α-entmax in one kernel: normaliser or threshold, and residual."""
+        return self.weight.shape[0] <= WIDEST and self.kind in (1, 2, 15)
 
     def likely_sparse(self) -> bool:
         """Whether lists of α-ReLU would be short, by a few rows; α-entmax finds out on the way."""
@@ -292,16 +292,16 @@ class Head:
             parts = _parts(classes)
             for part in parts:
                 torch.mm(x, self.weight[part].t(), out=products[:, part])
-            if softmax:
-                self.logsumexp(0, products, totals, rows)
-                self._normalised(totals, rows)
-                if not wanted.any:
-                    continue
-                self.sums[rows].zero_()
-            if self.in_registers and not softmax and not self.options.fixed:
+            if self.in_registers and not self.options.fixed:
                 self.entmax_residual(products, rows)
             else:
-                if not softmax and not self.options.fixed:
+                if softmax:
+                    self.logsumexp(0, products, totals, rows)
+                    self._normalised(totals, rows)
+                    if not wanted.any:
+                        continue
+                    self.sums[rows].zero_()
+                elif not self.options.fixed:
                     self._thresholds(products, rows)
                 self.residual(0, products, rows)
             if not wanted.any:

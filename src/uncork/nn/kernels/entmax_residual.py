@@ -1,4 +1,4 @@
-"""α-entmax's p − target of rows that fit in registers, in place, threshold and all.
+"""p − target of rows that fit in registers, in place, with threshold or normaliser and all.
 
 For vocabularies up to 32,768 classes, where whole rows of logits are at hand.
 """
@@ -33,10 +33,13 @@ def entmax_residual_kernel(
     top = tl.max(maxima)
     top = tl.where(top == -float("inf"), 0.0, top)
     size = width.to(tl.float32)
-    c = largest_shift(alpha, KIND)
-    if G > 1 and not BRACKET:
-        c = solve(maxima - top, c, size, alpha, tolerance * 16, KIND, BRACKET, STEPS)
-    c = solve(z - top, c, size, alpha, tolerance, KIND, BRACKET, STEPS)
+    if KIND == 1:
+        c = -tl.log(tl.sum(tl.exp(z - top)))
+    else:
+        c = largest_shift(alpha, KIND)
+        if G > 1 and not BRACKET:
+            c = solve(maxima - top, c, size, alpha, tolerance * 16, KIND, BRACKET, STEPS)
+        c = solve(z - top, c, size, alpha, tolerance, KIND, BRACKET, STEPS)
     tl.store(tops + row, top)
     tl.store(shifts + row, c)
     x = (z - top) + c
