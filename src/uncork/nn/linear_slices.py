@@ -136,7 +136,7 @@ class Head:
 
     @property
     def in_registers(self) -> bool:
-        """Whole rows of softmax or α-entmax in one kernel: normaliser or threshold, and residual."""
+        """Whole rows in one kernel: normaliser or threshold, and residual."""
         return self.weight.shape[0] <= WIDEST and self.kind in (1, 2, 15)
 
     def likely_sparse(self) -> bool:
@@ -227,7 +227,7 @@ class Head:
             d_input = torch.zeros_like(self.x, dtype=wide)
         for first, products in self.slices(self.slice_bytes()):
             width = products.shape[1]
-            self.residual(first, products, slice(None))
+            self.residual(first, products, 0)
             part = slice(first, first + width)
             if d_weight is not None:
                 torch.mm(products.t(), self.x, out=d_weight[part])
@@ -237,24 +237,24 @@ class Head:
                 d_bias[part] = products.sum(0, dtype=torch.float32)
         return None if d_input is None else d_input.to(self.x.dtype), d_weight, d_bias
 
-    def residual(self, first: int, products: Tensor, rows: slice) -> None:
-        """products (of these rows, for classes first …) become p − target, and sums grow."""
+    def residual(self, first: int, products: Tensor, begin: int) -> None:
+        """products (of rows begin …, for classes first …) become p − target, and sums grow."""
         width = products.shape[1]
         long = width > 16384
         residual_kernel[(len(products),)](
-            products, self.sums[rows], self.tops[rows], self.shifts[rows], self.index[rows],
-            self.times[rows], self.hits[rows], self.spread[rows],
-            first=first, width=width, stride=products.stride(0), alpha=self.options.alpha,
+            products, self.sums, self.tops, self.shifts, self.index, self.times, self.hits,
+            self.spread, begin=begin, first=first, width=width, stride=products.stride(0),
+            alpha=self.options.alpha,
             KIND=self.kind, GRADIENT=self.wanted.any, L=block_size(width, 4096 if long else 2048),
             num_warps=8 if long else 4, **self._shared(), **self._smoothed(),
         )  # fmt: skip
 
-    def logsumexp(self, first: int, products: Tensor, totals: Tensor, rows: slice) -> None:
+    def logsumexp(self, first: int, products: Tensor, totals: Tensor, begin: int) -> None:
         width = products.shape[1]
         lanes = block_size(width // 4, 1024)
         logsumexp_kernel[(len(products),)](
-            products, self.sums[rows], self.tops[rows], totals[rows], self.index[rows],
-            first=first, width=width, stride=products.stride(0), G=4, L=lanes,
+            products, self.sums, self.tops, totals, self.index,
+            begin=begin, first=first, width=width, stride=products.stride(0), G=4, L=lanes,
             num_warps=4, **self._shared(), **self._smoothed(),
         )  # fmt: skip
 
@@ -262,7 +262,7 @@ class Head:
         """tops and shifts of softmax: S = log Σ exp z."""
         totals = torch.zeros_like(self.tops)
         for first, products in self.slices(SLICE_BYTES):
-            self.logsumexp(first, products, totals, slice(None))
+            self.logsumexp(first, products, totals, 0)
         self._normalised(totals, slice(None))
 
     def _normalised(self, totals: Tensor, rows: slice) -> None:
@@ -293,17 +293,17 @@ class Head:
             for part in parts:
                 torch.mm(x, self.weight[part].t(), out=products[:, part])
             if self.in_registers and not self.options.fixed:
-                self.entmax_residual(products, rows)
+                self.entmax_residual(products, start)
             else:
                 if softmax:
-                    self.logsumexp(0, products, totals, rows)
+                    self.logsumexp(0, products, totals, start)
                     self._normalised(totals, rows)
                     if not wanted.any:
                         continue
                     self.sums[rows].zero_()
                 elif not self.options.fixed:
                     self._thresholds(products, rows)
-                self.residual(0, products, rows)
+                self.residual(0, products, start)
             if not wanted.any:
                 continue
             for part in parts:
@@ -321,7 +321,7 @@ class Head:
             d_bias = d_bias.to(self.bias.dtype)
         return d_input, d_weight, d_bias
 
-    def entmax_residual(self, products: Tensor, rows: slice) -> None:
+    def entmax_residual(self, products: Tensor, begin: int) -> None:
         """`residual` of whole rows, with their thresholds found on the way."""
         width = products.shape[1]
         block = max(32, triton.next_power_of_2(width))
@@ -329,9 +329,9 @@ class Head:
         lanes = min(block, warps * 32 * (16 // products.element_size()))  # 16 bytes a thread
         alpha = self.options.alpha
         entmax_residual_kernel[(len(products),)](
-            products, self.sums[rows], self.tops[rows], self.shifts[rows], self.index[rows],
-            self.times[rows], self.hits[rows], self.spread[rows],
-            width=width, stride=products.stride(0), alpha=alpha, tolerance=_TOLERANCE,
+            products, self.sums, self.tops, self.shifts, self.index, self.times, self.hits,
+            self.spread, begin=begin, width=width, stride=products.stride(0), alpha=alpha,
+            tolerance=_TOLERANCE,
             KIND=self.kind, BRACKET=alpha > 2, STEPS=STEPS, GRADIENT=self.wanted.any,
             G=block // lanes, L=lanes, num_warps=warps, **self._shared(), **self._smoothed(),
         )  # fmt: skip

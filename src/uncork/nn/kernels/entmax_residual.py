@@ -15,18 +15,19 @@ from uncork.nn.kernels._math import largest_shift, power_term, probability, solv
 @triton.jit
 def entmax_residual_kernel(
     slice_, sums, tops, shifts, targets, mass, hit, smooth, bias, weights,
-    width, stride, alpha, cap, tolerance,
+    begin, width, stride, alpha, cap, tolerance,
     KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, BIAS: tl.constexpr,
     CAP: tl.constexpr, SMOOTH: tl.constexpr, WEIGHTS: tl.constexpr, GRADIENT: tl.constexpr,
     G: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
-    """slice_ (rows, width), all classes; tops and shifts (rows) are found here. Otherwise as
+    """slice_ (rows, width), all classes; tops and shifts (N) are found here. Otherwise as
     `residual_kernel`."""
     row = tl.program_id(0).to(tl.int64)
+    known = row + begin
     own_slice = slice_ + row * stride
     at = tl.arange(0, G)[:, None] * L + tl.arange(0, L)[None, :]
     inside = at < width
-    target = tl.load(targets + row)
+    target = tl.load(targets + known)
     z_target = logits(own_slice, bias, target, 0, True, cap, BIAS, CAP)
     z = logits(own_slice, bias, at, 0, inside, cap, BIAS, CAP)
     maxima = tl.max(z, 0)
@@ -40,18 +41,18 @@ def entmax_residual_kernel(
         if G > 1 and not BRACKET:
             c = solve(maxima - top, c, size, alpha, tolerance * 16, KIND, BRACKET, STEPS)
         c = solve(z - top, c, size, alpha, tolerance, KIND, BRACKET, STEPS)
-    tl.store(tops + row, top)
-    tl.store(shifts + row, c)
+    tl.store(tops + known, top)
+    tl.store(shifts + known, c)
     x = (z - top) + c
     p = probability(x, alpha, KIND)
-    own = sums + row * 4
+    own = sums + known * 4
     tl.store(own, tl.sum(power_term(x, p, alpha, KIND)))
     tl.store(own + 1, tl.sum(p))
     tl.store(own + 3, z_target)
-    times = tl.load(mass + row)
-    spread = tl.load(smooth + row)
+    times = tl.load(mass + known)
+    spread = tl.load(smooth + known)
     r = times * p
-    taken = times * probability((z_target - top) + c, alpha, KIND) - tl.load(hit + row)
+    taken = times * probability((z_target - top) + c, alpha, KIND) - tl.load(hit + known)
     if SMOOTH:
         share_target = 1.0
         if WEIGHTS:

@@ -10,14 +10,15 @@ from uncork.nn.kernels._logits import logits
 
 @triton.jit
 def logsumexp_kernel(
-    slice_, sums, tops, totals, targets, bias, weights, first, width, stride, cap,
+    slice_, sums, tops, totals, targets, bias, weights, begin, first, width, stride, cap,
     BIAS: tl.constexpr, CAP: tl.constexpr, SMOOTH: tl.constexpr, WEIGHTS: tl.constexpr,
     G: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
-    """tops, totals (rows): largest logit and Σ exp(z − top) so far; sums as in `residual`."""
+    """tops, totals (N): largest logit and Σ exp(z − top) so far; the rest as in `residual`."""
     row = tl.program_id(0).to(tl.int64)
+    known = row + begin
     tile = tl.arange(0, G)[:, None] * L + tl.arange(0, L)[None, :]
-    target = tl.load(targets + row) - first
+    target = tl.load(targets + known) - first
     # Each lane has its own maximum and sum: one reduction at the end.
     top = tl.full([L], -float("inf"), tl.float32)
     total = tl.zeros([L], tl.float32)
@@ -36,14 +37,14 @@ def logsumexp_kernel(
             else:
                 share = tl.where(inside, 1.0, 0.0)
             weighted += tl.sum(tl.where(share == 0.0, 0.0, share * z), 0)
-    before = tl.load(tops + row)
+    before = tl.load(tops + known)
     whole = tl.maximum(tl.max(top), before)
     safe_whole = tl.where(whole == -float("inf"), 0.0, whole)
     sum_ = tl.sum(total * tl.exp(top - safe_whole))
-    sum_ += tl.load(totals + row) * tl.exp(before - safe_whole)
-    tl.store(tops + row, whole)
-    tl.store(totals + row, sum_)
-    own = sums + row * 4
+    sum_ += tl.load(totals + known) * tl.exp(before - safe_whole)
+    tl.store(tops + known, whole)
+    tl.store(totals + known, sum_)
+    own = sums + known * 4
     if SMOOTH:
         tl.store(own + 2, tl.load(own + 2) + tl.sum(weighted))
     if (target >= 0) & (target < width):

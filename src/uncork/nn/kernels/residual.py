@@ -16,23 +16,24 @@ from uncork.nn.kernels._math import power_term, probability
 @triton.jit
 def residual_kernel(
     slice_, sums, tops, shifts, targets, mass, hit, smooth, bias, weights,
-    first, width, stride, alpha, cap,
+    begin, first, width, stride, alpha, cap,
     KIND: tl.constexpr, BIAS: tl.constexpr, CAP: tl.constexpr, SMOOTH: tl.constexpr,
     WEIGHTS: tl.constexpr, GRADIENT: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
     """slice_ (rows, width) of classes first … becomes mass·p − smooth·weight − hit·[c = target].
 
-    tops, shifts, mass, hit, smooth (rows) float32, targets (rows) int64;
-    sums (rows, 4): Σp^α, Σp, Σ weight·z, z_target, added to.
+    tops, shifts, mass, hit, smooth (N) float32, targets (N) int64;
+    sums (N, 4): Σp^α, Σp, Σ weight·z, z_target, added to. The slice's rows are those from `begin`.
     """
     row = tl.program_id(0).to(tl.int64)
+    known = row + begin
     lanes = tl.arange(0, L)
-    top = tl.load(tops + row)
-    c = tl.load(shifts + row)
-    target = tl.load(targets + row) - first
-    times = tl.load(mass + row)
-    less = tl.load(hit + row)
-    spread = tl.load(smooth + row)
+    top = tl.load(tops + known)
+    c = tl.load(shifts + known)
+    target = tl.load(targets + known) - first
+    times = tl.load(mass + known)
+    less = tl.load(hit + known)
+    spread = tl.load(smooth + known)
     power = tl.zeros([L], tl.float32)
     total = tl.zeros([L], tl.float32)
     weighted = tl.zeros([L], tl.float32)
@@ -66,7 +67,7 @@ def residual_kernel(
             if CAP:
                 r = r * cap_slope(z, cap)
             tl.store(slice_ + row * stride + at, r.to(slice_.dtype.element_ty), mask=inside)
-    own = sums + row * 4
+    own = sums + known * 4
     if own_slice:
         tl.store(own + 3, z_target)
         if GRADIENT:
