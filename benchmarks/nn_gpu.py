@@ -4,7 +4,7 @@ Transforms, forward and backward, over logits of standard deviation 10^-1.5 to 1
 layer with its loss, forward + backward in bfloat16 with gradients for input and weight. Everything
 runs in one process on the same tensors, back to back; a time is the median of several batches.
 Peers that can be imported take part: torch.compile, Liger (`liger_kernel`), CCE
-(`cut_cross_entropy`), entmax.
+(`cut_cross_entropy`), entmax, AdaSplash (`adasplash`).
 
 "random" inputs are Gaussian. "trained" ones are as after training: a hidden state is mostly the
 weight's row of its target, with a few rivals and noise, and targets follow Zipf's law.
@@ -94,6 +94,11 @@ def transforms(machine: dict[str, float], scales: list[float]) -> list[dict[str,
                     "support": round(float((out[:256] > 0).sum() / 256), 1),
                 }
                 del out, leaf
+            if std == 1.0:
+                row["peers, forward"] = {
+                    name: round(milliseconds(lambda f=f, x=z: f(x), batches=3), 4)
+                    for name, f in sparse_peers().items()
+                }
             for name in list(cases)[1:]:
                 for way in ("forward", "backward"):
                     row[name][f"{way} / softmax"] = round(row[name][way] / row["softmax"][way], 2)
@@ -102,6 +107,28 @@ def transforms(machine: dict[str, float], scales: list[float]) -> list[dict[str,
         del base, grad
         torch.cuda.empty_cache()
     return rows
+
+
+def sparse_peers() -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
+    """1.5-entmax of the packages that can be imported."""
+    found: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
+    try:
+        import entmax
+
+        found["entmax package, full sort"] = entmax.entmax15
+        found["entmax package, k = 100"] = lambda x: entmax.entmax15(x, k=100)
+        found["entmax package, bisection"] = lambda x: entmax.entmax_bisect(x, 1.5)
+    except Exception as error:
+        print("no entmax:", error)
+    try:
+        from adasplash import triton_entmax
+
+        found["AdaSplash"] = lambda x: triton_entmax(x, alpha=1.5)
+        found["AdaSplash"](torch.randn(4, 1000, device="cuda"))
+    except Exception as error:
+        found.pop("AdaSplash", None)
+        print("no AdaSplash:", str(error)[:200])
+    return found
 
 
 def inputs(n: int, classes: int, d: int, kind: str) -> tuple[torch.Tensor, ...]:
@@ -137,6 +164,14 @@ def peers() -> dict[str, Callable[..., torch.Tensor]]:
         found["Liger"] = lambda x, w, t: liger(w, x, t)
     except Exception as error:
         print("no Liger:", error)
+    try:
+        import entmax
+
+        found["entmax package, 1.5, k = 100"] = lambda x, w, t: entmax.entmax15_loss(
+            x @ w.T, t, k=100
+        ).mean()
+    except Exception as error:
+        print("no entmax:", error)
     return found
 
 
@@ -244,11 +279,16 @@ def sweep(data: Any, scales: list[float], ceiling: float, like: Any) -> list[dic
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="three scales of the logits")
+    parser.add_argument("--quick", action="store_true", help="losses at three scales of the logits")
     parser.add_argument("--only", choices=["transforms", "losses"])
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nn_gpu.json"))
     options = parser.parse_args()
-    scales = [SCALES[0], 1.0, 10.0] if options.quick else SCALES
+    quick = [SCALES[0], 1.0, 10.0]
+    scales = (
+        {"transforms": SCALES, "losses": quick}
+        if options.quick
+        else dict.fromkeys(("transforms", "losses"), SCALES)
+    )
     machine = ceilings()
     print(json.dumps(machine), flush=True)
     result: dict[str, Any] = {
@@ -257,7 +297,7 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     for name, measure in (("transforms", transforms), ("losses", losses)):
         if options.only in (None, name):
-            result[name] = measure(machine, scales)
+            result[name] = measure(machine, scales[name])
             options.out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -8,6 +8,7 @@ range is too small for gradients before the upstream factor), they are made in b
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from uncork.errors import UncorkError
@@ -32,7 +33,7 @@ def compute(
     wanted: Wanted,
 ) -> LinearResult:
     """Losses of the rows and the gradients wanted, by whichever way the tensors allow."""
-    with torch.no_grad(), torch.autocast(input.device.type, enabled=False):
+    with torch.no_grad(), _without_autocast(input.device.type):
         if options.shard is not None:
             from uncork.nn.vocab_parallel import compute as compute_shard
 
@@ -48,6 +49,14 @@ def compute(
         return compute_blocks(
             input, weight, bias, tau, target, class_weight, upstream, options, wanted
         )
+
+
+def _without_autocast(device: str) -> AbstractContextManager[None]:
+    """Autocast switched off, which takes time a small problem has not got: only where it is on."""
+    if torch.is_autocast_enabled(device):
+        off: AbstractContextManager[None] = torch.autocast(device, enabled=False)
+        return off
+    return nullcontext()
 
 
 def linear_loss(
@@ -82,6 +91,7 @@ def _asked(leaf: Tensor | None) -> bool:
 
 
 _NOTHING = Wanted(False, False, False, False)
+_LARGE = 1 << 25
 
 
 def _reduced(losses: Tensor, upstream: Tensor | None) -> Tensor:
@@ -153,8 +163,9 @@ def _differentiable(ctx: Any, grad: Tensor) -> list[Tensor | None]:
 
 def _scaled(gradient: Tensor, factor: Tensor) -> Tensor:
     """gradient · factor in place. The kernel leaves the memory alone where the factor is 1, which
-    it is for a loss that is the last thing computed."""
-    if kernels.usable(gradient):
+    it is for a loss that is the last thing computed; below some size launching it takes longer than
+    torch's multiplication."""
+    if gradient.numel() >= _LARGE and kernels.usable(gradient):
         from uncork.nn.kernels.scale import scale_kernel
 
         block = 4096

@@ -32,6 +32,7 @@ from uncork.nn.kernels.residual import residual_kernel
 from uncork.nn.kernels.rows import losses_kernel, prepare_kernel
 from uncork.nn.kernels.transforms import STEPS, entmax_shift
 from uncork.nn.linear_lists import SHARE, Lists
+from uncork.nn.linear_parts import Part, accumulate, add_product, block_size, parts_of, slice_width
 from uncork.nn.linear_rows import LinearOptions, LinearResult, Wanted
 
 Tensor = torch.Tensor
@@ -242,8 +243,8 @@ class Head:
         width = products.shape[1]
         long = width > 16384
         residual_kernel[(len(products),)](
-            products, self.sums, self.tops, self.shifts, self.index, self.times, self.hits,
-            self.spread, begin=begin, first=first, width=width, stride=products.stride(0),
+            products, self.sums, self.rows, self.index, n=len(self.x), begin=begin, first=first,
+            width=width, stride=products.stride(0),
             alpha=self.options.alpha,
             KIND=self.kind, GRADIENT=self.wanted.any, L=block_size(width, 4096 if long else 2048),
             num_warps=8 if long else 4, **self._shared(), **self._smoothed(),
@@ -284,14 +285,24 @@ class Head:
         d_bias = None
         if wanted.bias and self.bias is not None:
             d_bias = torch.zeros(classes, dtype=torch.float32, device=self.x.device)
-        totals = torch.zeros_like(self.tops)
-        for start in range(0, n, step):
-            rows = slice(start, min(n, start + step))
-            x = self.x[rows]
-            products = buffer[: len(x), :classes]
-            parts = _parts(classes)
+        totals = self.tops  # of no use, but where sums of exponentials are found first
+        if softmax and not self.in_registers:
+            totals = torch.zeros_like(self.tops)
+        parts = [
+            Part(c, self.weight[c], self.weight[c].t(), None if d_weight is None else d_weight[c])
+            for c in parts_of(classes)
+        ]
+        products = buffer[:, :classes]
+        inputs = self.x.split(step)
+        pulled = [None] * len(inputs) if d_input is None else d_input.split(step)
+        for block, (x, d_x) in enumerate(zip(inputs, pulled, strict=True)):
+            start = block * step
+            rows = slice(start, start + len(x))
+            if len(x) < step:
+                products = products[: len(x)]
             for part in parts:
-                torch.mm(x, self.weight[part].t(), out=products[:, part])
+                z = products if len(parts) == 1 else products[:, part.classes]
+                torch.mm(x, part.transposed, out=z)
             if self.in_registers and not self.options.fixed:
                 self.entmax_residual(products, start)
             else:
@@ -307,14 +318,11 @@ class Head:
             if not wanted.any:
                 continue
             for part in parts:
-                r = products[:, part]
-                if d_weight is not None:
-                    torch.addmm(d_weight[part], r.t(), x, beta=int(start > 0), out=d_weight[part])
-                if d_input is not None:
-                    torch.addmm(
-                        d_input[rows], r, self.weight[part], beta=int(part.start > 0),
-                        out=d_input[rows],
-                    )  # fmt: skip
+                r = products if len(parts) == 1 else products[:, part.classes]
+                if part.gradient is not None:
+                    add_product(part.gradient, r.t(), x, start > 0)
+                if d_x is not None:
+                    add_product(d_x, r, part.weight, part.classes.start > 0)
             if d_bias is not None:
                 d_bias += products.sum(0, dtype=torch.float32)
         if d_bias is not None and self.bias is not None:
@@ -329,8 +337,8 @@ class Head:
         lanes = min(block, warps * 32 * (16 // products.element_size()))  # 16 bytes a thread
         alpha = self.options.alpha
         entmax_residual_kernel[(len(products),)](
-            products, self.sums, self.tops, self.shifts, self.index, self.times, self.hits,
-            self.spread, begin=begin, width=width, stride=products.stride(0), alpha=alpha,
+            products, self.sums, self.rows, self.index, n=len(self.x), begin=begin, width=width,
+            stride=products.stride(0), alpha=alpha,
             tolerance=_TOLERANCE,
             KIND=self.kind, BRACKET=alpha > 2, STEPS=STEPS, GRADIENT=self.wanted.any,
             G=block // lanes, L=lanes, num_warps=warps, **self._shared(), **self._smoothed(),
@@ -354,30 +362,3 @@ class Head:
                 if self.options.softcap is not None:
                     z = self.options.softcap * torch.tanh(z / self.options.softcap)
             self._thresholds(z, slice(start, start + len(z)))
-
-
-def _parts(classes: int) -> list[slice]:
-    """All classes, as a multiple of 8 and the few left over."""
-    even = classes // 8 * 8
-    return [part for part in (slice(0, even), slice(even, classes)) if part.stop > part.start]
-
-
-def slice_width(rows: int, classes: int, element_size: int, room: int) -> int:
-    """Classes of a slice: a multiple of 256, `room` bytes for all rows, never all classes."""
-    width = max(256, room // max(1, rows * element_size) // 256 * 256)
-    return min(width, max(8, -(-classes // 16) * 8))
-
-
-def block_size(width: int, most: int) -> int:
-    """Entries a program takes at a time."""
-    return int(min(most, max(32, triton.next_power_of_2(width))))
-
-
-def accumulate(total: Tensor, products: Tensor, weight: Tensor) -> None:
-    """total += products @ weight, in total's own precision."""
-    if total.dtype == products.dtype:
-        total.addmm_(products, weight)
-    elif total.is_cuda:
-        torch.addmm(total, products, weight, out_dtype=total.dtype, out=total)
-    else:
-        total.addmm_(products.to(total.dtype), weight.to(total.dtype))

@@ -14,13 +14,13 @@ from uncork.nn.kernels._math import largest_shift, power_term, probability, solv
 
 @triton.jit
 def entmax_residual_kernel(
-    slice_, sums, tops, shifts, targets, mass, hit, smooth, bias, weights,
-    begin, width, stride, alpha, cap, tolerance,
+    slice_, sums, state, targets, bias, weights,
+    n, begin, width, stride, alpha, cap, tolerance,
     KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, BIAS: tl.constexpr,
     CAP: tl.constexpr, SMOOTH: tl.constexpr, WEIGHTS: tl.constexpr, GRADIENT: tl.constexpr,
     G: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
-    """slice_ (rows, width), all classes; tops and shifts (N) are found here. Otherwise as
+    """slice_ (rows, width), all classes; tops and shifts are found here. Otherwise as
     `residual_kernel`."""
     row = tl.program_id(0).to(tl.int64)
     known = row + begin
@@ -41,18 +41,19 @@ def entmax_residual_kernel(
         if G > 1 and not BRACKET:
             c = solve(maxima - top, c, size, alpha, tolerance * 16, KIND, BRACKET, STEPS)
         c = solve(z - top, c, size, alpha, tolerance, KIND, BRACKET, STEPS)
-    tl.store(tops + known, top)
-    tl.store(shifts + known, c)
+    own_state = state + known
+    tl.store(own_state + 7 * n, top)
+    tl.store(own_state + 8 * n, c)
     x = (z - top) + c
     p = probability(x, alpha, KIND)
     own = sums + known * 4
     tl.store(own, tl.sum(power_term(x, p, alpha, KIND)))
     tl.store(own + 1, tl.sum(p))
     tl.store(own + 3, z_target)
-    times = tl.load(mass + known)
-    spread = tl.load(smooth + known)
+    times = tl.load(own_state + 3 * n)
+    spread = tl.load(own_state + 5 * n)
     r = times * p
-    taken = times * probability((z_target - top) + c, alpha, KIND) - tl.load(hit + known)
+    taken = times * probability((z_target - top) + c, alpha, KIND) - tl.load(own_state + 4 * n)
     if SMOOTH:
         share_target = 1.0
         if WEIGHTS:

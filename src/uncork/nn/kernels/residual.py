@@ -15,25 +15,26 @@ from uncork.nn.kernels._math import power_term, probability
 
 @triton.jit
 def residual_kernel(
-    slice_, sums, tops, shifts, targets, mass, hit, smooth, bias, weights,
-    begin, first, width, stride, alpha, cap,
+    slice_, sums, state, targets, bias, weights,
+    n, begin, first, width, stride, alpha, cap,
     KIND: tl.constexpr, BIAS: tl.constexpr, CAP: tl.constexpr, SMOOTH: tl.constexpr,
     WEIGHTS: tl.constexpr, GRADIENT: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
     """slice_ (rows, width) of classes first … becomes mass·p − smooth·weight − hit·[c = target].
 
-    tops, shifts, mass, hit, smooth (N) float32, targets (N) int64;
-    sums (N, 4): Σp^α, Σp, Σ weight·z, z_target, added to. The slice's rows are those from `begin`.
+    state (9, n) as `prepare_kernel` leaves it, with tops and shifts found since; targets (n) int64;
+    sums (n, 4): Σp^α, Σp, Σ weight·z, z_target, added to. The slice's rows are those from `begin`.
     """
     row = tl.program_id(0).to(tl.int64)
     known = row + begin
     lanes = tl.arange(0, L)
-    top = tl.load(tops + known)
-    c = tl.load(shifts + known)
     target = tl.load(targets + known) - first
-    times = tl.load(mass + known)
-    less = tl.load(hit + known)
-    spread = tl.load(smooth + known)
+    own_state = state + known
+    times = tl.load(own_state + 3 * n)
+    less = tl.load(own_state + 4 * n)
+    spread = tl.load(own_state + 5 * n)
+    top = tl.load(own_state + 7 * n)
+    c = tl.load(own_state + 8 * n)
     power = tl.zeros([L], tl.float32)
     total = tl.zeros([L], tl.float32)
     weighted = tl.zeros([L], tl.float32)

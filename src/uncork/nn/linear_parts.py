@@ -1,0 +1,55 @@
+"""How the linear losses on CUDA cut their work: widths of slices and blocks, products added up."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import triton
+
+from uncork.nn._torch import torch
+
+Tensor = torch.Tensor
+
+
+class Part(NamedTuple):
+    """Some classes, and what belongs to them: views made once, and not for every block of rows."""
+
+    classes: slice
+    weight: Tensor
+    transposed: Tensor
+    gradient: Tensor | None
+
+
+def add_product(total: Tensor, left: Tensor, right: Tensor, begun: bool) -> None:
+    """total = left @ right, or where it was begun that much more."""
+    if begun:
+        total.addmm_(left, right)
+    else:
+        torch.mm(left, right, out=total)
+
+
+def parts_of(classes: int) -> list[slice]:
+    """All classes, as a multiple of 8 and the few left over."""
+    even = classes // 8 * 8
+    return [part for part in (slice(0, even), slice(even, classes)) if part.stop > part.start]
+
+
+def slice_width(rows: int, classes: int, element_size: int, room: int) -> int:
+    """Classes of a slice: a multiple of 256, `room` bytes for all rows, never all classes."""
+    width = max(256, room // max(1, rows * element_size) // 256 * 256)
+    return min(width, max(8, -(-classes // 16) * 8))
+
+
+def block_size(width: int, most: int) -> int:
+    """Entries a program takes at a time."""
+    return int(min(most, max(32, triton.next_power_of_2(width))))
+
+
+def accumulate(total: Tensor, products: Tensor, weight: Tensor) -> None:
+    """total += products @ weight, in total's own precision."""
+    if total.dtype == products.dtype:
+        total.addmm_(products, weight)
+    elif total.is_cuda:
+        torch.addmm(total, products, weight, out_dtype=total.dtype, out=total)
+    else:
+        total.addmm_(products.to(total.dtype), weight.to(total.dtype))
