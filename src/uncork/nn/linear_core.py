@@ -77,7 +77,7 @@ def linear_loss(
         shares = row_weights(target, class_weight, options.ignore_index).to(wide)
         upstream = torch.ones_like(shares)
         if reduction == "mean":
-            upstream = upstream / shares.sum()
+            upstream /= shares.sum()
     early = wanted.any and reduction != "none" and input.dtype != torch.float16
     function = _TracedLinearLoss if torch.compiler.is_compiling() else _LinearLoss
     loss: Tensor = function.apply(

@@ -202,7 +202,7 @@ def _linear_loss(
         )
     fixed = tau is not None
     if tau is None:
-        tau = torch.zeros((), dtype=torch.float32, device=input.device)
+        tau = torch.empty((), dtype=torch.float32, device=input.device)  # nobody reads it
     options = LinearOptions(
         alpha, fixed, ignore_index, label_smoothing, softcap, float32_accumulation
     )

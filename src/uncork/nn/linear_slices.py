@@ -285,6 +285,25 @@ class Head:
         d_bias = None
         if wanted.bias and self.bias is not None:
             d_bias = torch.zeros(classes, dtype=torch.float32, device=self.x.device)
+        # Nothing made below leaves: without what autograd notes of every view and product, they are
+        # launched sooner, and a small problem waits for that.
+        with torch.inference_mode():
+            self._row_blocks(buffer, step, d_input, d_weight, d_bias)
+        if d_bias is not None and self.bias is not None:
+            d_bias = d_bias.to(self.bias.dtype)
+        return d_input, d_weight, d_bias
+
+    def _row_blocks(
+        self,
+        buffer: Tensor,
+        step: int,
+        d_input: Tensor | None,
+        d_weight: Tensor | None,
+        d_bias: Tensor | None,
+    ) -> None:
+        """Block after block of `step` rows in `buffer`, the gradients written or added to."""
+        wanted, classes = self.wanted, self.weight.shape[0]
+        softmax = self.options.alpha == 1
         totals = self.tops  # of no use, but where sums of exponentials are found first
         if softmax and not self.in_registers:
             totals = torch.zeros_like(self.tops)
@@ -325,9 +344,6 @@ class Head:
                     add_product(d_x, r, part.weight, part.classes.start > 0)
             if d_bias is not None:
                 d_bias += products.sum(0, dtype=torch.float32)
-        if d_bias is not None and self.bias is not None:
-            d_bias = d_bias.to(self.bias.dtype)
-        return d_input, d_weight, d_bias
 
     def entmax_residual(self, products: Tensor, begin: int) -> None:
         """`residual` of whole rows, with their thresholds found on the way."""
