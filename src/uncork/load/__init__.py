@@ -22,7 +22,10 @@ def load(
     labels: Source | Sequence[str] | None = None,
     domain: Domain | str | None = None,
 ) -> Head:
-    """Read the head of a model file: .npz, .npy, .safetensors or .onnx.
+    """Read the head of a model: a file, a Hugging Face folder or hub id, or a live object.
+
+    Files: .npz, .npy, .safetensors, .onnx, .gguf, torch checkpoints, Keras, TFLite, fastText, skops,
+    Tesseract. Objects: torch modules, transformers models, scikit-learn estimators.
 
     The head is found by the names real models use, or in an ONNX graph by walking back from its
     outputs. Where that fails, name the tensors: `weight` (classes × features, or the other way
