@@ -10,6 +10,7 @@ from torch import nn
 import uncork
 from uncork import Box, Head, UncorkError
 from uncork.nn import Watch
+from uncork.nn.watch import leads
 
 
 def audited(layer: nn.Linear, domain: uncork.Domain) -> dict[str, int]:
@@ -18,7 +19,11 @@ def audited(layer: nn.Linear, domain: uncork.Domain) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_counts_equal_a_full_audit_at_every_count(bias: bool) -> None:
+@pytest.mark.parametrize("coarse", [False, True])
+def test_counts_equal_a_full_audit_at_every_count(
+    bias: bool, coarse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Watch, "_coarse", lambda self, weight: coarse)  # as on a GPU
     torch.manual_seed(0)
     layer = nn.Linear(4, 60, bias=bias)
     watch = Watch(layer, every=5, domain=Box(10))
@@ -50,6 +55,22 @@ def test_what_was_won_before_is_not_audited_again() -> None:
     again = watch.count()
     assert again["audited"] < 20
     assert again["unargmaxable"] == audited(layer, Box(100))["unargmaxable"]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_lead_is_never_claimed_beyond_what_it_is(dtype: torch.dtype) -> None:
+    torch.manual_seed(2)
+    weight, bias = torch.randn(300, 24), 3 * torch.randn(300)
+    x = weight + 0.5 * torch.randn_like(weight)
+    claimed = leads(weight, bias, x, torch.arange(300), dtype).double()
+    z = x.double() @ weight.double().T + bias.double()
+    own = z.diagonal().clone()
+    z.fill_diagonal_(-torch.inf)
+    size = x.double().norm(dim=1) * weight.double().norm(dim=1).mean()
+    true = (own - z.max(dim=1).values) / size
+    assert (claimed <= true).all()
+    assert (claimed >= true - (0.3 if dtype == torch.bfloat16 else 1e-3)).all()
+    assert 0 < int((claimed > 0).sum()) < 300
 
 
 def test_a_class_that_hardly_wins_is_nearly_lost() -> None:

@@ -24,8 +24,8 @@ def load(
 ) -> Head:
     """Read the head of a model: a file, a Hugging Face folder or hub id, or a live object.
 
-    Files: .npz, .npy, .safetensors, .onnx, .gguf, torch checkpoints, Keras, TFLite, fastText, skops,
-    Tesseract. Objects: torch modules, transformers models, scikit-learn estimators.
+    Files: .npz, .npy, .safetensors, .onnx, .gguf, torch checkpoints, Keras, TFLite, fastText,
+    skops, Tesseract. Objects: torch modules, transformers models, scikit-learn estimators.
 
     The head is found by the names real models use, or in an ONNX graph by walking back from its
     outputs. Where that fails, name the tensors: `weight` (classes × features, or the other way

@@ -10,9 +10,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uncork.nn import functional, hf, reference
+    from uncork.nn import functional, heads, hf, reference
     from uncork.nn.argmaxable import ArgmaxableLinear
     from uncork.nn.entmax import SparseOutput
+    from uncork.nn.heads import (
+        AlphaReLUHead,
+        ArgmaxableHead,
+        EntmaxHead,
+        MixtapeHead,
+        MixtureOfContexts,
+        MixtureOfSigSoftmaxes,
+        MixtureOfSoftmaxes,
+        OutputHead,
+        PlifHead,
+        SigSoftmaxHead,
+        SoftmaxHead,
+        SparsemaxHead,
+    )
     from uncork.nn.linear_modules import (
         LinearAlphaReLULoss,
         LinearCrossEntropyLoss,
@@ -38,7 +52,20 @@ if TYPE_CHECKING:
 # Where each name lives. Imported when first used: the parts without torch import without it.
 _HOME = {
     "functional": "functional",
+    "heads": "heads",
     "hf": "hf",
+    "AlphaReLUHead": "heads",
+    "ArgmaxableHead": "heads",
+    "EntmaxHead": "heads",
+    "MixtapeHead": "heads",
+    "MixtureOfContexts": "heads",
+    "MixtureOfSigSoftmaxes": "heads",
+    "MixtureOfSoftmaxes": "heads",
+    "OutputHead": "heads",
+    "PlifHead": "heads",
+    "SigSoftmaxHead": "heads",
+    "SoftmaxHead": "heads",
+    "SparsemaxHead": "heads",
     "reference": "reference",
     "SparseOutput": "entmax",
     "ArgmaxableLinear": "argmaxable",
@@ -67,26 +94,39 @@ _HOME = {
 
 __all__ = [
     "AlphaReLU",
+    "AlphaReLUHead",
     "AlphaReLULoss",
+    "ArgmaxableHead",
     "ArgmaxableLinear",
     "Budget",
     "Entmax",
+    "EntmaxHead",
     "EntmaxLoss",
     "LinearAlphaReLULoss",
     "LinearCrossEntropyLoss",
     "LinearEntmaxLoss",
     "LinearSparsemaxLoss",
     "LogEntmax",
+    "MixtapeHead",
+    "MixtureOfContexts",
+    "MixtureOfSigSoftmaxes",
+    "MixtureOfSoftmaxes",
     "Normmax",
     "NormmaxLoss",
+    "OutputHead",
+    "PlifHead",
+    "SigSoftmaxHead",
+    "SoftmaxHead",
     "SoftmaxLoss",
     "SparseOutput",
     "Sparsemax",
+    "SparsemaxHead",
     "SparsemaxLoss",
     "TauMeter",
     "Watch",
     "calibrate_tau",
     "functional",
+    "heads",
     "hf",
     "reference",
     "support_share_from_shape",

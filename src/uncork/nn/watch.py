@@ -15,21 +15,23 @@ through the audit, with its proofs: so the counts are those of a full audit.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from uncork.audit import audit
 from uncork.audit.products import Device
-from uncork.domain import Box, Domain
+from uncork.domain import Ball, Box, Domain, Unbounded
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.nn._torch import torch
 
 Tensor = torch.Tensor
-_ROWS = 2048  # classes whose inputs are tried in one product
+_BYTES = {"cuda": 1 << 29, "cpu": 1 << 26}  # of the scores made in one product
 
 
 class Watch:
@@ -59,6 +61,7 @@ class Watch:
         self.steps = 0
         self.history: list[dict[str, float]] = []
         self._inputs: Tensor | None = None  # (C, d): where each class last won; NaN where nowhere
+        self._known = False  # whether any is known
 
     def step(self) -> dict[str, float] | None:
         """Call once after each step of the optimiser: every so many steps a count, else None."""
@@ -73,6 +76,8 @@ class Watch:
         weight, bias = self._parameters()
         margins = self._margins(weight, bias)
         left = np.flatnonzero(~(margins > 0))
+        if len(left) and self._known:
+            left = self._retried(weight, bias, margins, left)
         counts = {"unargmaxable": 0, "tied": 0, "undecided": 0}
         if len(left):
             head = Head(weight, bias, domain=self.domain)
@@ -108,28 +113,41 @@ class Watch:
         classes, features = weight.shape
         if self._inputs is None or self._inputs.shape != (classes, features):
             self._inputs = weight.new_full((classes, features), float("nan"), dtype=torch.float32)
-        rows = weight.to(torch.float32)
-        offsets = rows.new_zeros(classes) if bias is None else bias.to(torch.float32)
-        exact = weight.dtype != torch.float64 and (bias is None or bias.dtype != torch.float64)
-        # Reduced-precision products, where they are allowed, keep ten bits at least.
-        precise = torch.get_float32_matmul_precision() == "highest" or not weight.is_cuda
-        unit = 2.0**-24 if precise else 2.0**-8
-        factor = (features + 16) * unit * 1.02 + (0.0 if exact else 2.0**-22)
-        lengths = torch.linalg.vector_norm(rows, dim=1)
-        longest, mean, largest = lengths.max(), lengths.mean(), offsets.abs().max()
-        margins = rows.new_empty(classes)
-        with torch.autocast(weight.device.type, enabled=False):
-            for start in range(0, classes, _ROWS):
-                x = self._inputs[start : start + _ROWS]
-                scores = torch.addmm(offsets, x, rows.T)
-                here = torch.arange(len(x), device=x.device)
-                own = scores[here, here + start].clone()
-                scores[here, here + start] = -torch.inf
-                reach = torch.linalg.vector_norm(x, dim=1)
-                slop = 4 * factor * (reach * longest + largest)
-                lead = own - scores.max(dim=1).values - slop
-                margins[start : start + _ROWS] = lead / (reach * mean).clamp_min(1e-30)
+            self._known = False
+        if not self._known:
+            return np.full(classes, np.nan)
+        margins = torch.full((classes,), float("nan"), device=weight.device)
+        everyone = torch.arange(classes, device=weight.device)
+        if self._coarse(weight):
+            margins = leads(weight, bias, self._inputs, everyone, torch.bfloat16)
+            # What is this close, or not known to win, is looked at again with care.
+            everyone = torch.nonzero(~(margins >= self.near))[:, 0]
+        if len(everyone):
+            margins[everyone] = leads(weight, bias, self._inputs[everyone], everyone, torch.float32)
         return margins.double().cpu().numpy()
+
+    def _coarse(self, weight: Tensor) -> bool:
+        """Whether bfloat16 is tried first: where its products are many times as fast."""
+        return weight.is_cuda
+
+    def _retried(
+        self, weight: Tensor, bias: Tensor | None, margins: np.ndarray, left: np.ndarray
+    ) -> np.ndarray:
+        """Those of the classes left that do not win at their whitened rows either."""
+        base = self.domain
+        if not isinstance(base, Box | Ball | Unbounded) or self._inputs is None:
+            return left
+        at = torch.from_numpy(left).to(weight.device)
+        guess = _guesses(weight.float(), at, base)
+        if guess is None:
+            return left
+        found = leads(weight, bias, guess, at, torch.float32)
+        inside = base.contains(guess.double().cpu().numpy())
+        won = (found.double().cpu().numpy() > 0) & inside
+        taken = torch.from_numpy(np.flatnonzero(won)).to(weight.device)
+        self._inputs[at[taken]] = guess[taken]
+        margins[left[won]] = found[taken].double().cpu().numpy()
+        return left[~won]
 
     def _remember(self, found: Any, head: Head, weight: Tensor, margins: np.ndarray) -> None:
         """The audit's witnesses, as x in float32, to begin with next time."""
@@ -148,6 +166,7 @@ class Watch:
         if not view.steps:  # rounded out of the domain, it proves nothing
             narrow[~self.domain.contains(narrow.astype(np.float64))] = np.nan
         self._inputs[at] = torch.from_numpy(narrow).to(weight.device)
+        self._known = True
         lengths = np.linalg.norm(x, axis=1) * float(
             torch.linalg.vector_norm(weight.float(), dim=1).mean()
         )
@@ -195,3 +214,76 @@ class Watch:
     def named(self, counts: dict[str, float]) -> dict[str, float]:
         """The counts under the names they are logged by: `uncork/unargmaxable` and so on."""
         return {f"{self.name}/{what}": value for what, value in counts.items()}
+
+
+def leads(weight: Tensor, bias: Tensor | None, x: Tensor, own: Tensor, dtype: Any) -> Tensor:
+    """Proven: class own[k] is ahead by so much of ‖x‖ times the rows' mean length at x[k]: (n,).
+
+    Zero or less, or NaN, proves nothing. At x/‖x‖ every logit as computed is off by no more than
+    κ(‖w‖ + |b|/‖x‖), with κ from what the type rounds its factors by; that rides along as one more
+    feature, so that one product gives an upper bound on every rival.
+    """
+    classes, features = weight.shape
+    rows = weight.float()
+    offsets = rows.new_zeros(classes) if bias is None else bias.float()
+    narrow = dtype == torch.bfloat16
+    # Two factors rounded to eight bits, sums in float32 or (split in few parts) rounded likewise.
+    kappa = 2.0**-5 if narrow else 2.0**-21
+    kappa += 1.1 * (features + 32) * 2.0**-23
+    lengths = torch.linalg.vector_norm(rows, dim=1)
+    reach = torch.linalg.vector_norm(x, dim=1)
+    unit = torch.cat([x, torch.ones_like(x[:, :1]), x.new_zeros(len(x), 7)], dim=1)
+    unit = unit / reach[:, None]
+    unit[:, features + 1] = 1.0
+    # Rounded up by far more than the product's own rounding of it.
+    error = kappa * 1.05 * lengths
+    spread = kappa * 1.05 * offsets.abs()
+    beside = torch.stack([offsets + spread, error], dim=1)
+    table = torch.cat([rows, beside, rows.new_zeros(classes, 6)], dim=1).to(dtype)
+    ahead = torch.empty(len(x), device=x.device)
+    with torch.autocast(weight.device.type, enabled=False), _exact_products():
+        step = max(1, _BYTES.get(x.device.type, 1 << 26) // (table.element_size() * classes))
+        for start in range(0, len(x), step):
+            part = unit[start : start + step]
+            here, ids = torch.arange(len(part), device=x.device), own[start : start + step]
+            scores = part.to(dtype) @ table.T
+            scores[here, ids] = -torch.inf
+            mine = (part[:, :features] * rows[ids]).sum(dim=1) + offsets[ids] * part[:, features]
+            mine = mine - kappa * (lengths[ids] + (offsets[ids] * part[:, features]).abs())
+            ahead[start : start + step] = mine - scores.amax(dim=1).float()
+    return ahead / lengths.mean().clamp_min(1e-30)
+
+
+@contextlib.contextmanager
+def _exact_products() -> Iterator[None]:
+    """float32 products of float32's own precision, whatever the training allows itself."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _guesses(rows: Tensor, at: Tensor, domain: Domain) -> Tensor | None:
+    """Σ⁻¹(w_t − μ), as far out as the domain goes: (n, d) in float32."""
+    mean = rows.mean(dim=0)
+    away = rows - mean
+    covariance = away.T @ away / len(rows)
+    ridge = 1e-5 * covariance.diagonal().mean().clamp_min(1e-30)
+    covariance.diagonal().add_(ridge)
+    factor, failed = torch.linalg.cholesky_ex(covariance)
+    if bool(failed):
+        return None
+    guess = torch.cholesky_solve((rows[at] - mean).T, factor).T
+    if isinstance(domain, Box):
+        low, high = (
+            torch.from_numpy(np.array(side, dtype=np.float32)).to(rows.device)
+            for side in domain.bounds(rows.shape[1])
+        )
+        room = torch.where(guess > 0, high / guess, low / guess)
+        room = torch.where(guess == 0, torch.inf, room).amin(dim=1).clamp(0.0, 1e4)
+        return guess * room[:, None] * (1 - 1e-6)
+    size = torch.linalg.vector_norm(guess, dim=1, keepdim=True).clamp_min(1e-30)
+    reach = domain.radius if isinstance(domain, Ball) else 100.0
+    return guess / size * (reach * (1 - 1e-6))

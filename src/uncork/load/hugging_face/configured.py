@@ -62,6 +62,11 @@ class _Model:
         return self._located
 
     def choose(self) -> Choice:
+        if self._curved():
+            raise AmbiguousError(
+                f"{self.path}: its head is uncork.nn's {self._curved()}, not one of these tensors: "
+                "uncork.nn.heads.load_pretrained(…).get_output_embeddings().audit() audits it"
+            )
         located = self.located()
         if located is not None:
             return self._choice(located)
@@ -81,7 +86,17 @@ class _Model:
             return replace(self._choice(located), weight_name=name)
         return choose_columns(self.path, self.tensors, name)
 
+    def _curved(self) -> str | None:
+        """The head's kind where it is one of uncork.nn's whose logits are not its weight's."""
+        head = self.config.get("uncork_head")
+        kind = head.get("name") if isinstance(head, Mapping) else None
+        if kind in (None, "softmax", "sigsoftmax", "plif", "entmax", "sparsemax", "alpha-relu"):
+            return None
+        return printable(str(kind))
+
     def domain(self, choice: Choice) -> FoundDomain | None:
+        if self._curved():
+            return None  # what precedes the head is not what its weight multiplies
         try:
             located = self.located()
         except AmbiguousError:

@@ -1,0 +1,152 @@
+"""Output heads beside plain softmax: python -m benchmarks.nn_heads [--small] [--out FILE]
+
+For each head and vocabulary: the time of a training step (loss and all gradients) and the most
+memory it needs beyond parameters and inputs, and the time to decode 64 rows (argmax). The yardstick
+runs in the same process on the same tensors: torch's own cross_entropy(linear(hidden)). "mos in
+full" is a mixture of softmaxes as it is usually written, all components' probabilities at once.
+On a GPU in bfloat16; on a CPU in float32, where only times are measured. --small: toy sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import uncork.nn as unn
+
+ROWS, FEATURES = 4096, 512
+CLASSES = (10_000, 50_000, 128_000)
+OPTIONS: dict[str, dict[str, Any]] = {"mos": {"components": 10}, "moc": {"components": 10}}
+IN_FULL = 50_000  # the largest vocabulary for which "mos in full" is run
+
+
+def seconds(work: Callable[[], Any], device: str, least: float, most: int = 20) -> float:
+    """Median time of one call, after one to warm up."""
+    work()
+    times: list[float] = []
+    while len(times) < 3 or (sum(times) < least and len(times) < most):
+        if device == "cuda":
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        work()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def peak(work: Callable[[], Any], device: str) -> float | None:
+    """GiB that a call needs at most beyond what is held before it."""
+    if device != "cuda":
+        return None
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    held = torch.cuda.memory_allocated()
+    work()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - held) / 2**30
+
+
+def mixture_in_full(head: Any, hidden: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """As the paper's own code: probabilities of all components, mixed, logarithm last."""
+    contexts, log_prior = head.contexts(hidden)
+    logits = torch.nn.functional.linear(contexts, head.weight, head.bias)  # (N, K, C)
+    mixed = (torch.softmax(logits.float(), -1) * log_prior.exp().unsqueeze(-1)).sum(1)
+    return torch.nn.functional.nll_loss(torch.log(mixed + 1e-8), target)
+
+
+def measure(
+    name: str, rows: int, features: int, classes: int, device: str, least: float
+) -> dict[str, Any]:
+    torch.manual_seed(0)
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    kind = {"torch": "softmax", "mos in full": "mos"}.get(name, name)
+    settings = {"device": device, "dtype": dtype, **OPTIONS.get(kind, {})}
+    head: Any = unn.heads.HEADS[kind](features, classes, **settings)
+    hidden = torch.randn(rows, features, device=device, dtype=dtype, requires_grad=True)
+    target = torch.randint(0, classes, (rows,), device=device)
+
+    def loss() -> torch.Tensor:
+        if name == "torch":
+            logits = torch.nn.functional.linear(hidden, head.weight, head.bias)
+            return torch.nn.functional.cross_entropy(logits, target)
+        if name == "mos in full":
+            return mixture_in_full(head, hidden, target)
+        return head.loss(hidden, target)
+
+    def step() -> None:
+        hidden.grad = None
+        head.zero_grad(set_to_none=True)
+        loss().backward()
+
+    few = hidden.detach()[:64]
+    took = seconds(step, device, least)
+    hidden.grad = None
+    head.zero_grad(set_to_none=True)
+    most = peak(step, device)
+    return {
+        "head": name,
+        "classes": classes,
+        "parameters": sum(parameter.numel() for parameter in head.parameters()),
+        "milliseconds": round(1e3 * took, 3),
+        "GiB": None if most is None else round(most, 4),
+        "decoding milliseconds": round(1e3 * seconds(lambda: head.argmax(few), device, least), 3),
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = [f"{'head':<16}{'classes':>9}{'ms':>10}{'ratio':>8}{'GiB':>9}{'ratio':>8}{'decode':>9}"]
+    for row in rows:
+        memory = "" if row["GiB"] is None else f"{row['GiB']:.3f}"
+        share = "" if row["GiB"] is None else f"{row['memory / softmax']:.2f}"
+        lines.append(
+            f"{row['head']:<16}{row['classes']:>9,}{row['milliseconds']:>10.2f}"
+            f"{row['time / softmax']:>8.2f}{memory:>9}{share:>8}"
+            f"{row['decoding milliseconds']:>9.2f}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--small", action="store_true", help="toy sizes: shows that it runs")
+    parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
+    parser.add_argument("--heads", nargs="*", help="only these (torch's softmax always takes part)")
+    arguments = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    small = arguments.small or device == "cpu"
+    rows, features = (128, 64) if small else (ROWS, FEATURES)
+    names = arguments.heads or ["mos in full", *unn.heads.HEADS]
+    machine = torch.cuda.get_device_name() if device == "cuda" else "CPU"
+    print(f"{machine}, torch {torch.__version__}: {rows} rows, {features} features", flush=True)
+    made: list[dict[str, Any]] = []
+    for classes in (2_000,) if small else CLASSES:
+        plain: dict[str, Any] = {}
+        for name in ["torch", *names]:
+            if name == "mos in full" and classes > IN_FULL:
+                continue
+            row = measure(name, rows, features, classes, device, 0.05 if small else 0.2)
+            plain = plain or row
+            row["time / softmax"] = round(row["milliseconds"] / plain["milliseconds"], 3)
+            if row["GiB"] is not None:
+                row["memory / softmax"] = round(row["GiB"] / plain["GiB"], 3)
+            made.append(row)
+            print(table([row]).splitlines()[1], flush=True)
+            if arguments.out is not None:  # after every row: what was measured is kept
+                found = {"machine": machine, "torch": torch.__version__, "rows": rows,
+                         "features": features, "figures": made}  # fmt: skip
+                arguments.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            torch.cuda.empty_cache()
+    print(table(made))
+
+
+if __name__ == "__main__":
+    main()

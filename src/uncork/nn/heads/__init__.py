@@ -1,0 +1,57 @@
+"""Output heads with one interface: plain softmax, mixtures and their descendants, sparse heads.
+
+head = unn.heads.HEADS["mos"](512, 50_000, components=10)
+head.loss(hidden, target).backward()         # (rows × classes) is never made in full
+head.log_probabilities(hidden); head.argmax(hidden); head.top_k(hidden, 5); head.sample(hidden)
+unn.heads.replace(model, "mos", components=10)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from uncork.nn.heads.argmaxable import ArgmaxableHead
+from uncork.nn.heads.base import OutputHead, TopK
+from uncork.nn.heads.contexts import MixtureOfContexts
+from uncork.nn.heads.mixtape import MixtapeHead
+from uncork.nn.heads.mixture import MixtureOfSoftmaxes
+from uncork.nn.heads.plif import PlifHead
+from uncork.nn.heads.registry import HEADS, describe, make
+from uncork.nn.heads.sigsoftmax import MixtureOfSigSoftmaxes, SigSoftmaxHead
+from uncork.nn.heads.softmax import SoftmaxHead
+from uncork.nn.heads.sparse import AlphaReLUHead, EntmaxHead, SparsemaxHead
+from uncork.nn.heads.swap import load_pretrained, replace
+
+if TYPE_CHECKING:
+    from uncork.nn.heads.audit import HeadAudit, audit_head
+
+__all__ = [
+    "HEADS",
+    "AlphaReLUHead",
+    "ArgmaxableHead",
+    "EntmaxHead",
+    "HeadAudit",
+    "MixtapeHead",
+    "MixtureOfContexts",
+    "MixtureOfSigSoftmaxes",
+    "MixtureOfSoftmaxes",
+    "OutputHead",
+    "PlifHead",
+    "SigSoftmaxHead",
+    "SoftmaxHead",
+    "SparsemaxHead",
+    "TopK",
+    "audit_head",
+    "describe",
+    "load_pretrained",
+    "make",
+    "replace",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("HeadAudit", "audit_head"):
+        raise AttributeError(f"module 'uncork.nn.heads' has no attribute {name!r}")
+    from uncork.nn.heads import audit  # the audit and what it needs: only where it is asked for
+
+    return getattr(audit, name)
