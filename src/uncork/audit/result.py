@@ -201,11 +201,14 @@ class Audit:
             }
         )
 
-    def report(self, path: str | os.PathLike[str]) -> None:
-        """Write a page to read in a browser, in one file that needs nothing else."""
+    def report(self, path: str | os.PathLike[str], outlook: Any = None) -> None:
+        """Write a page to read in a browser, in one file that needs nothing else.
+
+        `outlook` (`uncork.reach.outlook`) adds how near its classes come to being first.
+        """
         from uncork.report.page import write_report
 
-        write_report(self, path)
+        write_report(self, path, outlook=outlook)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write verdicts and proofs as a certificate file; see docs/certificates.md."""

@@ -1,0 +1,97 @@
+"""`uncork serve`: web pages and a JSON API over a store, and the playground."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from typing import Annotated
+
+import typer
+
+from uncork.cli import options
+from uncork.errors import UncorkError
+
+
+def serve(
+    store: options.StoreUrl = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; only this machine's own by default.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")
+    ] = 8765,
+    allow_remote: Annotated[
+        bool,
+        typer.Option(
+            "--allow-remote",
+            help="Listen on a --host that other machines can reach. There is no password: whoever "
+            "reaches it can read the whole store.",
+        ),
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not say where it listens.")] = False,
+) -> None:
+    """Show a store's audits as pages in a browser and as JSON, with the playground; read-only.
+
+    Example: uncork serve --store results.db
+    """
+    from uncork.store import Store, default_store
+    from uncork.web.guard import is_loopback
+
+    try:
+        import uvicorn
+
+        from uncork.web.app import make_app
+    except ImportError as error:
+        raise UncorkError(
+            f"uncork serve needs {error.name or 'fastapi'}: pip install 'uncork[web]'"
+        ) from None
+    if not is_loopback(host) and not allow_remote:
+        raise UncorkError(
+            f"--host {host} may be reached by other machines, and there is no password: add "
+            "--allow-remote if that is meant"
+        )
+    opened = Store(store or default_store(), create=False)
+    try:
+        listening = _listen(host, port)
+    except UncorkError:
+        opened.close()
+        raise
+    with listening:
+        shown = f"[{host}]" if ":" in host else host
+        if not quiet:
+            at = f"http://{shown}:{listening.getsockname()[1]}/"
+            sys.stdout.write(f"{opened.name} at {at}  (Ctrl-C ends it)\n")
+            sys.stdout.flush()
+        config = uvicorn.Config(
+            make_app(opened, shown), log_level="error", access_log=False, server_header=False,
+            timeout_graceful_shutdown=2,
+        )  # fmt: skip
+        server = uvicorn.Server(config)
+        try:
+            server.run(sockets=[listening])
+        except KeyboardInterrupt:
+            pass  # uvicorn has shut down by then, and raises it once more
+        finally:
+            opened.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound before anything is said, so that what is in the way is said first."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise UncorkError(f"--host {host}: {error.strerror or error}") from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        raise UncorkError(
+            f"port {port} of {host} cannot be listened on: {error.strerror or error} "
+            "(--port gives another, 0 any that is free)"
+        ) from None
+    return listening

@@ -1,0 +1,280 @@
+// The report, put together: verdicts, table, figures, odd rows, and the panel of one class.
+import { Classes, VERDICTS } from "./data.js";
+import { Histogram, Scatter } from "./charts.js";
+import { Detail } from "./detail.js";
+import { Table } from "./table.js";
+import { themeButton } from "./theme.js";
+import { element, labelNode, percent, short, whole } from "./text.js";
+
+const get = id => document.getElementById(id);
+const classes = new Classes(JSON.parse(get("data").textContent));
+const live = document.body.dataset.live;
+const NAMES = { argmaxable: "argmaxable", unargmaxable: "unargmaxable", tied: "tied", undecided: classes.unknown };
+const ABOUT = {
+  unargmaxable: "Never the argmax, whatever the input. The margin, below zero, says how far behind the class always stays, at least (its " +
+    "slack). Stolen by: the classes whose mixture beats it, largest shares first.",
+  argmaxable: "Each can be the argmax. Margin: by how much it leads at its witness, at least; a small one means that few inputs reach it.",
+  tied: "Equal, weight for weight, to another class: first only together with it.",
+  undecided: "Nothing is claimed about these.",
+  all: "Margin: above zero, by how much a class leads at its witness; below zero, how far behind an unargmaxable class always stays.",
+};
+const FEW = 3; // thieves named in a row
+const FAST = 3e4; // classes up to which typing filters at once
+let filter = ["unargmaxable", "undecided", "tied"].find(name => classes.counts[name]) || "all";
+let order = filter === "unargmaxable" ? ["margin", 1] : ["class", 1];
+let rows = [];
+const filters = { all: () => true };
+for (const name of VERDICTS) filters[name] = row => classes.verdict(row) === name;
+(classes.odd || []).forEach((kind, k) => {
+  const ids = new Set(kind.ids);
+  filters["odd" + k] = row => ids.has(classes.ids[row]);
+});
+
+function columns() {
+  const outlook = classes.outlook;
+  return [
+    { key: "class", title: "class", track: "4.5rem", number: true, sortable: true },
+    { key: "label", title: "label", track: "minmax(6rem, 1.1fr)", sortable: Boolean(classes.labels) },
+    { key: "verdict", title: "verdict", track: "8.5rem", sortable: true },
+    { key: "margin", title: "margin", track: "7rem", number: true, sortable: true },
+    ...(classes.norms ? [{ key: "norm", title: "row length", track: "6rem", number: true, sortable: true }] : []),
+    ...(outlook ? [{ key: "probability", title: "highest probability", track: "8.5rem", number: true, sortable: true }] : []),
+    ...(outlook && outlook.best_rank_lower ? [{ key: "rank", title: "best rank", track: "6rem", number: true, sortable: true }] : []),
+    { key: "by", title: "stolen by, or next in line", track: "minmax(8rem, 2fr)" },
+  ];
+}
+
+let steepest = 0; // the largest slack, for the bars
+for (let row = 0; row < classes.size; row++) {
+  if (classes.verdicts[row] === 2 && -classes.margins[row] > steepest) steepest = -classes.margins[row];
+}
+
+function named(id, most) {
+  const label = classes.label(id);
+  return label === null ? element("span", "", "class " + id) : labelNode(label, most);
+}
+
+function fill(cell, key, row) {
+  const id = classes.ids[row], verdict = classes.verdict(row), outlook = classes.outlook;
+  if (key === "class") cell.textContent = id;
+  else if (key === "label") cell.append(named(id, 80));
+  else if (key === "verdict") cell.append(element("i", "dot " + verdict), NAMES[verdict]);
+  else if (key === "norm") cell.textContent = short(classes.norms[row]);
+  else if (key === "margin") {
+    cell.textContent = short(classes.margins[row]);
+    if (verdict === "unargmaxable" && steepest > 0) {
+      const bar = element("i", "bar");
+      bar.style.width = Math.max(2, (-100 * classes.margins[row]) / steepest) + "%";
+      cell.append(bar);
+    }
+  } else if (key === "probability" && !Number.isNaN(outlook.probability_upper[row])) cell.textContent = percent(outlook.probability_upper[row]);
+  else if (key === "rank" && !Number.isNaN(outlook.best_rank_lower[row])) {
+    const low = outlook.best_rank_lower[row], high = outlook.best_rank_upper[row];
+    cell.textContent = low === high ? whole(low) : `${whole(low)}–${whole(high)}`;
+  } else if (key === "by") fillBy(cell, id, verdict);
+}
+
+function fillBy(cell, id, verdict) {
+  const share = (other, text) => {
+    const span = element("span", "share");
+    span.append(named(other, 20));
+    if (text) span.append(" ", element("small", "", text));
+    cell.append(span);
+  };
+  if (verdict === "unargmaxable") {
+    const parts = classes.blend(id).parts.slice(0, FEW);
+    for (const [other, weight] of parts) share(other, percent(weight));
+    if (!parts.length) cell.append(element("span", "soft", "all classes together"));
+  } else if (verdict === "tied") {
+    for (const other of (classes.groups.get(id) || []).filter(other => other !== id).slice(0, FEW)) share(other);
+  } else if (verdict === "undecided") cell.append(element("span", "soft", classes.reasons[id] || ""));
+  else for (const [other, lead] of classes.runnersUp(id).slice(0, 2)) share(other, "by " + short(lead));
+}
+
+function refresh(keepPlace = false) {
+  const every = [];
+  for (let row = 0; row < classes.size; row++) if (filters[filter](row)) every.push(row);
+  const sought = get("search").value;
+  rows = classes.sort(classes.search(sought, every), ...order);
+  table.show(rows, order, keepPlace);
+  get("found").textContent = sought.trim() ? `${whole(rows.length)} of ${whole(every.length)}` : `${whole(every.length)} classes`;
+  get("about").textContent = ABOUT[filter] || ABOUT.all;
+  get("filter").value = filter;
+  get("sort").value = order.join(" ");
+  for (const tile of get("tiles").children) tile.setAttribute("aria-pressed", String(tile.dataset.name === filter));
+}
+
+function choose(name) {
+  filter = name;
+  refresh();
+}
+
+function sortBy(key) {
+  const first = key === "norm" || key === "probability" ? -1 : 1;
+  order = [key, order[0] === key ? -order[1] : first];
+  refresh();
+}
+
+function open(id) {
+  const row = classes.rowOf(id);
+  if (row < 0) return;
+  const place = rows.indexOf(row);
+  detail.show(row, place > 0 ? rows[place - 1] : -1, place >= 0 && place + 1 < rows.length ? rows[place + 1] : -1);
+  if (place >= 0) table.activate(place, false);
+  history.replaceState(null, "", "#class=" + id);
+}
+
+function tiles() {
+  for (const name of ["unargmaxable", "argmaxable", "tied", "undecided"]) {
+    const n = classes.counts[name], tile = element("button");
+    tile.type = "button";
+    tile.dataset.name = name;
+    tile.disabled = !n;
+    tile.append(element("b", "", whole(n)), element("i", "dot " + name), element("span", "", `${NAMES[name]}, ${percent(n / Math.max(1, classes.size))}`));
+    tile.addEventListener("click", () => {
+      choose(name);
+      get("classes").scrollIntoView({ block: "start" });
+    });
+    get("tiles").append(tile);
+    if (!n) continue;
+    const part = element("i", name);
+    part.style.flex = `${n} 0 0`;
+    get("proportion").append(part);
+  }
+}
+
+function selects(shown) {
+  const add = (select, value, text) => {
+    const option = element("option", "", text);
+    option.value = value;
+    select.append(option);
+  };
+  add(get("filter"), "all", "every class");
+  for (const name of ["unargmaxable", "argmaxable", "tied", "undecided"]) if (classes.counts[name]) add(get("filter"), name, NAMES[name]);
+  (classes.odd || []).forEach((kind, k) => add(get("filter"), "odd" + k, "rows: " + kind.name));
+  for (const column of shown.filter(column => column.sortable)) {
+    add(get("sort"), column.key + " 1", column.title + " ↑");
+    add(get("sort"), column.key + " -1", column.title + " ↓");
+  }
+  get("filter").addEventListener("change", event => choose(event.target.value));
+  get("sort").addEventListener("change", event => {
+    const [key, sign] = event.target.value.split(" ");
+    order = [key, Number(sign)];
+    refresh();
+  });
+}
+
+function oddRows() {
+  const box = get("odd");
+  if (!classes.odd) {
+    box.append(element("p", "", "The weights were not at hand when this page was made."));
+    return;
+  }
+  if (!classes.odd.length) {
+    box.append(element("p", "", "None: no row is zero, equal to another or within rounding of it."));
+    return;
+  }
+  box.className = "odd";
+  classes.odd.forEach((kind, k) => {
+    let lost = 0;
+    for (const id of kind.ids) if (classes.verdict(classes.rowOf(id)) === "unargmaxable") lost++;
+    const button = element("button");
+    button.type = "button";
+    const first = element("div");
+    first.append(element("b", "", whole(kind.ids.length)), kind.name);
+    button.append(first);
+    const groups = kind.groups > 1 ? ` in ${whole(kind.groups)} groups` : "";
+    button.append(element("span", "", lost ? `${whole(lost)} of them never the argmax${groups}` : `none of them lost${groups}`));
+    const few = element("span", "one-line");
+    for (const id of kind.ids.slice(0, 8)) few.append(named(id, 12), "  ");
+    button.append(few);
+    button.addEventListener("click", () => {
+      choose("odd" + k);
+      get("classes").scrollIntoView({ block: "start" });
+    });
+    box.append(button);
+  });
+}
+
+function figures() {
+  const opened = row => open(classes.ids[row]), hint = get("hint");
+  const made = [];
+  if (classes.norms) {
+    made.push(new Scatter("Length of the row against margin", "lost classes below the line", classes,
+      { across: classes.norms, acrossTitle: "length of the class's row", hint, opened }));
+  }
+  made.push(new Scatter("Where in the vocabulary", "class number against margin", classes,
+    { across: classes.ids, acrossTitle: "class", hint, opened }));
+  if (classes.margins.some(Number.isFinite)) {
+    made.push(new Histogram("Margins", "how many classes have which", classes, { values: classes.margins, signed: true, acrossTitle: "margin" }));
+  }
+  if (classes.norms) made.push(new Histogram("Lengths of rows", "how many classes have which", classes, { values: classes.norms, signed: false, acrossTitle: "length" }));
+  get("charts").replaceChildren(...made.map(chart => chart.figure));
+  get("figures").hidden = false;
+  const legend = element("div", "legend");
+  for (const name of ["unargmaxable", "argmaxable", "tied", "undecided"]) {
+    if (!classes.counts[name]) continue;
+    const entry = element("span");
+    entry.append(element("i", "dot " + name), NAMES[name]);
+    legend.append(entry);
+  }
+  get("charts").before(legend);
+  const draw = () => made.forEach(chart => chart.draw());
+  let waiting = 0;
+  const later = () => {
+    cancelAnimationFrame(waiting);
+    waiting = requestAnimationFrame(draw);
+  };
+  new ResizeObserver(later).observe(get("charts"));
+  // Paper is white, whatever the screen is.
+  const root = document.documentElement;
+  let theme;
+  addEventListener("beforeprint", () => {
+    theme = root.dataset.theme;
+    root.dataset.theme = "light";
+    draw();
+  });
+  addEventListener("afterprint", () => {
+    if (theme === undefined) delete root.dataset.theme;
+    else root.dataset.theme = theme;
+    later();
+  });
+  return later;
+}
+
+const shown = columns();
+const table = new Table(get("table"), { columns: shown, caption: "Classes", fill, opened: row => open(classes.ids[row]), sorted: sortBy });
+const detail = new Detail(get("detail"), classes, live, open);
+tiles();
+selects(shown);
+get("classes").hidden = false;
+refresh();
+oddRows();
+themeButton(get("theme"), figures());
+
+let typing = 0;
+get("search").addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(refresh, classes.size > FAST ? 120 : 0);
+});
+get("search").addEventListener("keydown", event => {
+  if (event.key === "Enter" && rows.length) open(classes.ids[rows[0]]);
+  else if (event.key === "ArrowDown" && rows.length) table.activate(0, true);
+  else return;
+  event.preventDefault();
+});
+get("detail").addEventListener("close", () => {
+  history.replaceState(null, "", location.pathname + location.search);
+  if (rows.length) table.activate(table.active, true);
+});
+get("copy").addEventListener("click", () => {
+  const range = document.createRange();
+  range.selectNodeContents(get("commands"));
+  getSelection().removeAllRanges();
+  getSelection().addRange(range);
+  const said = done => { get("copy").textContent = done ? "Copied" : "Selected: press Ctrl-C"; };
+  if (navigator.clipboard) navigator.clipboard.writeText(get("commands").textContent).then(() => said(true), () => said(false));
+  else said(false);
+});
+const wanted = /^#class=(\d+)$/.exec(location.hash);
+if (wanted) open(Number(wanted[1]));

@@ -1,0 +1,78 @@
+"""What a report says in words: the answer in a sentence, the domain, the command that checks it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+
+import numpy as np
+
+from uncork.domain import Ball, Box, Domain, Image, LayerNorm, RMSNorm
+
+
+def answer(counts: Mapping[str, int], whole: int, some: bool, approximate: bool) -> str:
+    """What came of an audit of `whole` classes, which are `some` of the head's or all of them."""
+    lost, tied, unknown = counts["unargmaxable"], counts["tied"], counts["undecided"]
+    asked = " asked about" if some else ""
+    if lost:
+        text = (
+            f"{lost:,} of the {whole:,} classes{asked} can never be the argmax, whatever the input."
+        )
+    elif unknown:
+        text = f"No class{asked} was proven unreachable, but not every class was decided."
+    elif tied:
+        text = f"Every one of the {whole:,} classes{asked} can come first, some only in a tie."
+    else:
+        text = f"Every one of the {whole:,} classes{asked} can be the argmax."
+    if tied:
+        text += f" {tied:,} {'is' if tied == 1 else 'are'} equal to another: first only in a tie."
+    if unknown and approximate:
+        text += f" {unknown:,} more may be unargmaxable: screening found no witness."
+    elif unknown:
+        text += f" {unknown:,} {'is' if unknown == 1 else 'are'} undecided."
+    return text
+
+
+def in_words(domain: Domain, features: int) -> str:
+    """The inputs that were taken to be possible."""
+    if isinstance(domain, Box):
+        lower, upper = (np.unique(bound) for bound in domain.bounds(features))
+        if len(lower) == len(upper) == 1:
+            return f"every input with each feature between {lower[0]:g} and {upper[0]:g}"
+        return (
+            f"every input with each feature in its own range, all within {lower[0]:g} and "
+            f"{upper[-1]:g}"
+        )
+    if isinstance(domain, Ball):
+        return f"every input of Euclidean length at most {domain.radius:g}"
+    if isinstance(domain, (LayerNorm, RMSNorm)):
+        name = "LayerNorm" if isinstance(domain, LayerNorm) else "RMSNorm"
+        parts = [
+            what
+            for what, array in (("gain", domain.gain), ("offset", domain.offset))
+            if array is not None
+        ]
+        own = f" with the model's own {' and '.join(parts)}" if parts else ""
+        return f"every input that can leave a {name} over {domain.features} features{own}"
+    if isinstance(domain, Image):
+        inner = in_words(
+            domain.inner, features if domain.matrix is None else domain.matrix.shape[1]
+        )
+        made = "a linear map" if domain.matrix is not None else "a constant shift"
+        return f"the image under {made} of {inner}"
+    return "every input there is, however large"
+
+
+def on_the_command_line(domain: Domain) -> str:
+    """What `--domain` takes: the text of a plain domain, `auto` for what only the model holds."""
+    return "auto" if isinstance(domain, (LayerNorm, RMSNorm, Image)) else domain.spec()
+
+
+def checking_commands(source: str, domain: str, has_bias: bool) -> str:
+    """Two lines for a shell: write the proofs, and check them with no solver."""
+    model = shlex.quote(source or "model.onnx")
+    drop = "" if has_bias else " --drop-bias"
+    return (
+        f"uncork audit {model}{drop} --domain {shlex.quote(domain)} --certificates proofs.npz\n"
+        f"uncork verify proofs.npz {model}{drop}"
+    )

@@ -1,0 +1,1 @@
+"""web: pages over a store, and the playground."""

@@ -1,0 +1,191 @@
+"""The answers of the API as types, for its OpenAPI description."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from pydantic import BaseModel, Field
+
+VerdictName: TypeAlias = Literal["argmaxable", "unargmaxable", "tied", "undecided"]
+
+
+class AuditItem(BaseModel):
+    """One audit, without its classes."""
+
+    id: int
+    fingerprint: str = Field(description="SHA-256 of the weights")
+    name: str
+    group: str
+    source: str
+    classes: int
+    features: int
+    dtype: str
+    has_bias: bool
+    domain: str
+    algorithm: str
+    approximate: bool
+    asked: int = Field(description="how many classes were asked about")
+    argmaxable: int
+    unargmaxable: int
+    tied: int
+    undecided: int
+    patience: int | None
+    potentially: int | None = Field(description="potentially unargmaxable, where that was counted")
+    proven: bool
+    device: str
+    seconds: dict[str, float]
+    certificates: str | None
+    uncork: str = Field(description="version that made it")
+    created: str = Field(description="ISO 8601")
+
+
+class AuditPage(BaseModel):
+    total: int
+    items: list[AuditItem]
+    next_offset: int | None
+
+
+class ClassItem(BaseModel):
+    """One class of one audit. JSON may hold any label: lone surrogates come as escapes."""
+
+    class_: int = Field(alias="class")
+    label: str | None
+    verdict: VerdictName
+    margin: float | None = Field(description="lead at the witness, or minus the slack")
+    iterations: int | None
+    stolen_by: list[tuple[int, float]] | None
+    reason: str | None
+
+
+class ClassPage(BaseModel):
+    total: int
+    items: list[ClassItem]
+    next_after: int | None
+
+
+class ResultItem(ClassItem):
+    audit: int
+    name: str
+
+
+class Place(BaseModel):
+    audit: int
+    class_: int = Field(alias="class")
+
+
+class ResultPage(BaseModel):
+    items: list[ResultItem]
+    next_after: Place | None
+
+
+class LostIds(BaseModel):
+    audit: int
+    name: str
+    fingerprint: str
+    domain: str
+    ids: list[int]
+
+
+class LostPage(BaseModel):
+    items: list[LostIds]
+    next_offset: int | None
+
+
+class Part(BaseModel):
+    class_: int = Field(alias="class")
+    label: str | None
+    verdict: VerdictName | None
+    share: float
+
+
+class MixtureItem(BaseModel):
+    parts: list[Part]
+    size: int | None = Field(description="how many classes it names; null: all of them take part")
+    origin: str
+
+
+class Near(BaseModel):
+    class_: int = Field(alias="class")
+    label: str | None
+    verdict: VerdictName | None
+    distance: float
+
+
+class Next(BaseModel):
+    class_: int = Field(alias="class")
+    label: str | None
+    verdict: VerdictName | None
+    lead: float
+
+
+class Past(BaseModel):
+    audit: int
+    created: str
+    domain: str
+    fingerprint: str
+    class_: int | None = Field(alias="class")
+    verdict: VerdictName | None
+    margin: float | None
+
+
+class ClassDetail(ClassItem):
+    """One class with its proof, its nearest rows, and its history over audits of the same name."""
+
+    audit: int
+    name: str
+    slack: float | None
+    row_length: float | None
+    weights: str = Field(description="why the weights are not at hand; empty where they are")
+    mixture: MixtureItem | None
+    runners_up: list[Next] | None
+    nearest: list[Near] | None
+    history: list[Past]
+
+
+class Counts(BaseModel):
+    lost: int
+    regained: int
+    other: int
+    added: int
+    removed: int
+
+
+class Change(BaseModel):
+    change: Literal["lost", "regained", "other", "added", "removed"]
+    label: str | None
+    class_before: int | None
+    class_after: int | None
+    verdict_before: VerdictName | None
+    verdict_after: VerdictName | None
+    margin_before: float | None
+    margin_after: float | None
+
+
+class Comparison(BaseModel):
+    before: AuditItem
+    after: AuditItem
+    matched_by: Literal["label", "class"]
+    counts: Counts
+    total: int
+    changes: list[Change]
+    next_offset: int | None
+
+
+class Failure(BaseModel):
+    name: str
+    group: str
+    source: str
+    error: str
+    created: str
+
+
+class Failures(BaseModel):
+    items: list[Failure]
+
+
+class GroupNames(BaseModel):
+    items: list[str]
+
+
+class Problem(BaseModel):
+    detail: str

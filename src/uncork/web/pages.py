@@ -1,0 +1,101 @@
+"""The pages themselves: shells that a script fills from the API, and the report of an audit."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+
+from uncork.report.page import STYLES, escaped, filled
+from uncork.report.shown import Shown
+from uncork.store import StoredAudit
+
+
+def audits(store: str) -> str:
+    """All audits: filter, sort, choose two to compare."""
+    return _page(
+        "Audits",
+        escaped(store),
+        "Every model that was audited",
+        "",
+        _part("audits.html"),
+        "audits.js",
+    )
+
+
+def compare() -> str:
+    """Two audits side by side."""
+    return _page(
+        "Compare", "Compare", "Which classes changed", "", _part("compare.html"), "compare.js"
+    )
+
+
+def one_class(audit: StoredAudit, class_id: int) -> str:
+    """One class of one audit."""
+    data = {"audit": audit.id, "class": class_id}
+    name = f'<a href="/audits/{audit.id}"><bdi>{escaped(audit.name)}</bdi></a>'
+    main = '<div id="class"><p class="soft" role="status">Proving it again …</p></div>'
+    return _page(f"Class {class_id}", name, f"Class {class_id:,}", "", main, "class.js", data)
+
+
+def docs() -> str:
+    """The API, drawn from its own OpenAPI description."""
+    lead = 'Described in full by <a href="/openapi.json">openapi.json</a> (OpenAPI 3.1).'
+    return _page("API", "API", "The same, as JSON", lead, '<div id="paths"></div>', "docs.js")
+
+
+def problem(status: int, text: str) -> str:
+    """What went wrong, and the way back."""
+    main = '<p><a href="/">All audits</a></p>'
+    return _page(
+        str(status), str(status), escaped(text[:1].upper() + text[1:]), "", main, "plain.js"
+    )
+
+
+def report(audit_id: int, shown: Shown) -> str:
+    """The report of a stored audit, with style and script linked."""
+    script = (
+        '<script type="module" src="/assets/report.js"></script>\n'
+        '<script type="module" src="/static/live.js"></script>'
+    )
+    return filled(shown, _head(), script, _part("navigation.html"), f"/audits/{audit_id}")
+
+
+def playground() -> str:
+    """The playground; its style and scripts are links below /static."""
+    return files("uncork.web").joinpath("playground.html").read_text(encoding="utf-8")
+
+
+def _head() -> str:
+    links = [f'<link rel="stylesheet" href="/assets/{name}">' for name in STYLES]
+    links.append('<link rel="stylesheet" href="/static/site.css">')
+    links.append('<link rel="icon" type="image/svg+xml" href="/static/icon.svg">')
+    return "\n".join(links)
+
+
+def _page(
+    title: str,
+    name: str,
+    heading: str,
+    lead: str,
+    main: str,
+    script: str,
+    data: dict[str, int] | None = None,
+) -> str:
+    """`title` and `heading` are plain words of ours; what comes from a store is escaped before."""
+    parts = {
+        "title": f"{title} · uncork",
+        "head": _head(),
+        "data": f" data-page='{json.dumps(data)}'" if data else "",
+        "navigation": _part("navigation.html"),
+        "name": name,
+        "heading": heading,
+        "lead": lead,
+        "main": main,
+        "script": f'<script type="module" src="/static/{script}"></script>',
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda marker: parts[marker[1]], _part("shell.html"))
+
+
+def _part(name: str) -> str:
+    return files("uncork.web").joinpath("templates").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,199 @@
+"""What the pages ask of a store: audits by page and order, classes, two audits side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import Select, func, select
+
+from uncork.audit.verdict import Verdict
+from uncork.store import Store, StoredAudit, schema
+from uncork.store.queries import audit_query, escaped, filtered, plain, stored
+
+ORDERS = {
+    "id": schema.audits.c.id,
+    "name": schema.audits.c.name,
+    "group": schema.audits.c.group_name,
+    "classes": schema.audits.c.asked,
+    "features": schema.models.c.features,
+    "unargmaxable": schema.audits.c.unargmaxable,
+    # A float, and never a division by zero.
+    "share": schema.audits.c.unargmaxable * 1.0 / func.nullif(schema.audits.c.asked, 0),
+    "tied": schema.audits.c.tied,
+    "undecided": schema.audits.c.undecided,
+    "created": schema.audits.c.created,
+}
+_BATCH = 20_000
+
+
+def audit_page(
+    store: Store,
+    *,
+    name: str | None,
+    group: str | None,
+    fingerprint: str | None,
+    order: str,
+    descending: bool,
+    limit: int,
+    offset: int,
+) -> tuple[int, list[StoredAudit]]:
+    """How many audits fit, and one page of them."""
+    query = _matching(audit_query(), name, group, fingerprint)
+    counted = select(func.count()).select_from(query.subquery())
+    by = ORDERS[order]
+    key = by.desc() if descending else by.asc()
+    page = query.order_by(key, schema.audits.c.id).limit(limit).offset(offset)
+    with store.database.reading() as connection:
+        total = int(connection.execute(counted).scalar_one())
+        return total, [stored(row) for row in connection.execute(page)]
+
+
+def find_audit(store: Store, audit_id: int) -> StoredAudit | None:
+    """One audit, or None."""
+    with store.database.reading() as connection:
+        row = connection.execute(audit_query().where(schema.audits.c.id == audit_id)).first()
+    return None if row is None else stored(row)
+
+
+def groups(store: Store) -> list[str]:
+    """The names of groups there are."""
+    query = select(schema.audits.c.group_name).distinct().order_by(schema.audits.c.group_name)
+    with store.database.reading() as connection:
+        return [str(row[0]) for row in connection.execute(query) if row[0]]
+
+
+def class_page(
+    store: Store,
+    audit_id: int,
+    *,
+    verdict: Verdict | None,
+    label: str | None,
+    after: int,
+    limit: int,
+) -> tuple[int, list[dict[str, Any]]]:
+    """How many classes of an audit fit, and those that follow `after`."""
+    counted = filtered(select(func.count()).select_from(schema.results), audit_id, verdict, label)
+    with store.database.reading() as connection:
+        total = int(connection.execute(counted).scalar_one())
+    return total, store.classes(audit_id, verdict=verdict, label=label, after=after, limit=limit)
+
+
+def one_class(store: Store, audit_id: int, class_id: int) -> dict[str, Any] | None:
+    """A class of an audit, or None."""
+    found = store.classes(audit_id, after=class_id - 1, limit=1)
+    return found[0] if found and found[0]["class"] == class_id else None
+
+
+def labels_of(store: Store, audit_id: int, classes: list[int]) -> dict[int, tuple[str, str]]:
+    """Label and verdict of some classes, where the audit has them."""
+    c = schema.results.c
+    known: dict[int, tuple[str, str]] = {}
+    for start in range(0, len(classes), 500):
+        some = classes[start : start + 500]
+        query = select(c.class_id, c.label, c.verdict).where(
+            c.audit_id == audit_id, c.class_id.in_(some)
+        )
+        with store.database.reading() as connection:
+            for row in connection.execute(query):
+                known[row.class_id] = (row.label, str(Verdict(row.verdict)))
+    return known
+
+
+def class_with_label(store: Store, audit_id: int, label: str) -> dict[str, Any] | None:
+    """The first class of an audit that has this label."""
+    c = schema.results.c
+    query = select(schema.results).where(c.audit_id == audit_id, c.label == label)
+    with store.database.reading() as connection:
+        row = connection.execute(query.order_by(c.class_id).limit(1)).first()
+    return None if row is None else plain(dict(row._mapping))
+
+
+def every_class(store: Store, audit_id: int) -> Iterator[Any]:
+    """All classes of an audit in order, as rows: class_id, verdict, margin, label."""
+    c = schema.results.c
+    yield from _rows(store, audit_id, select(c.class_id, c.verdict, c.margin, c.label))
+
+
+def unreached_classes(store: Store, audit_id: int) -> Iterator[Any]:
+    """Classes that were not reached, as rows: class_id, stolen_by, reason."""
+    c = schema.results.c
+    query = select(c.class_id, c.stolen_by, c.reason)
+    query = query.where(c.verdict.in_((int(Verdict.UNARGMAXABLE), int(Verdict.UNDECIDED))))
+    yield from _rows(store, audit_id, query)
+
+
+def _rows(store: Store, audit_id: int, query: Select[Any]) -> Iterator[Any]:
+    c = schema.results.c
+    query = query.where(c.audit_id == audit_id).order_by(c.class_id)
+    with store.database.reading() as connection:
+        yield from connection.execute(query.execution_options(yield_per=_BATCH))
+
+
+def result_page(
+    store: Store,
+    *,
+    model: str | None,
+    verdict: Verdict | None,
+    audit_after: int,
+    class_after: int,
+    limit: int,
+) -> list[dict[str, Any]]:
+    """Classes of all audits whose name holds a text, those after a place in (audit, class)."""
+    r = schema.results.c
+    query: Select[Any] = select(schema.results, schema.audits.c.name).join_from(
+        schema.results, schema.audits
+    )
+    query = _named(query, model)
+    if verdict is not None:
+        query = query.where(r.verdict == int(verdict))
+    past = (r.audit_id > audit_after) | ((r.audit_id == audit_after) & (r.class_id > class_after))
+    query = query.where(past).order_by(r.audit_id, r.class_id).limit(limit)
+    with store.database.reading() as connection:
+        rows = [dict(row._mapping) for row in connection.execute(query)]
+    return [{"audit": row["audit_id"], "name": row["name"], **plain(row)} for row in rows]
+
+
+def lost_ids(
+    store: Store, model: str | None, limit: int, offset: int
+) -> list[tuple[StoredAudit, list[int]]]:
+    """For each audit whose name holds a text, the unargmaxable classes."""
+    found = []
+    r = schema.results.c
+    for audit in store.audits(name=model, limit=limit, offset=offset):
+        query = select(r.class_id).where(
+            r.audit_id == audit.id, r.verdict == int(Verdict.UNARGMAXABLE)
+        )
+        with store.database.reading() as connection:
+            ids = [int(row[0]) for row in connection.execute(query.order_by(r.class_id))]
+        found.append((audit, ids))
+    return found
+
+
+def same_name(store: Store, name: str, limit: int) -> list[StoredAudit]:
+    """Audits of one model name, oldest first: its checkpoints."""
+    query = audit_query().where(schema.audits.c.name == name)
+    with store.database.reading() as connection:
+        rows = connection.execute(query.order_by(schema.audits.c.created).limit(limit)).all()
+    return [stored(row) for row in rows]
+
+
+def _matching(
+    query: Select[Any], name: str | None, group: str | None, fingerprint: str | None
+) -> Select[Any]:
+    query = _named(query, name)
+    if group is not None:
+        query = query.where(schema.audits.c.group_name == group)
+    if fingerprint is not None:
+        query = query.where(schema.models.c.fingerprint == fingerprint)
+    return query
+
+
+def _named(query: Select[Any], name: str | None) -> Select[Any]:
+    if not name:
+        return query
+    within = f"%{escaped(name)}%"
+    return query.where(
+        schema.audits.c.name.ilike(within, escape="\\")
+        | schema.audits.c.source.ilike(within, escape="\\")
+    )

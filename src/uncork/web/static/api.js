@@ -1,0 +1,53 @@
+// Asking the API, and what every page shares.
+import { themeButton } from "/assets/theme.js";
+import { element, labelNode } from "/assets/text.js";
+
+export const get = id => document.getElementById(id);
+
+/** JSON of a path of the API, or an error that says what the server said. */
+export async function ask(path, parameters = {}) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) if (value !== null && value !== undefined && value !== "") query.set(name, value);
+  const answer = await fetch(path + (query.size ? "?" + query : ""), { headers: { Accept: "application/json" } });
+  const body = await answer.json();
+  if (!answer.ok) throw new Error(typeof body.detail === "string" ? body.detail : `the server answers ${answer.status}`);
+  return body;
+}
+
+/** Show what went wrong where the content would stand. */
+export function failed(place, error) {
+  place.replaceChildren(element("p", "", `This could not be read: ${error.message}.`));
+}
+
+export function start() {
+  themeButton(get("theme"));
+}
+
+export function link(href, ...content) {
+  const made = element("a");
+  made.href = href;
+  made.append(...content);
+  return made;
+}
+
+export function verdictNode(verdict) {
+  const made = element("span", "verdict");
+  if (verdict) made.append(element("i", "dot " + verdict), verdict);
+  else made.append("–");
+  return made;
+}
+
+/** What a class is called: its label, or its number. */
+export function className(label, id, most = 40) {
+  return label === null || label === undefined ? element("span", "", "class " + id) : labelNode(label, most);
+}
+
+export function when(text) {
+  return text.slice(0, 16).replace("T", " ");
+}
+
+export function cell(content, className = "") {
+  const made = element("td", className);
+  made.append(...[content].flat());
+  return made;
+}

@@ -1,0 +1,119 @@
+// All audits: filter, sort, choose two to compare.
+import { element, labelNode, percent, whole } from "/assets/text.js";
+import { ask, cell, failed, get, link, start, when } from "./api.js";
+
+const COLUMNS = [
+  ["", ""], ["name", "model"], ["classes", "classes", "number"], ["features", "features", "number optional"],
+  ["unargmaxable", "never first", "number"], ["share", "share", "optional"], ["tied", "tied", "number optional"],
+  ["undecided", "undecided", "number optional"], [null, "domain", "optional"], ["created", "audited (UTC)", "optional"],
+];
+const PAGE = 100;
+const chosen = new Set();
+let order = ["created", true], offset = 0, asked = 0;
+
+function header() {
+  const line = element("tr");
+  for (const [key, title, className] of COLUMNS) {
+    const place = element("th", className || "");
+    place.scope = "col";
+    if (key) {
+      const button = element("button", "", title);
+      button.type = "button";
+      if (order[0] === key) place.setAttribute("aria-sort", order[1] ? "descending" : "ascending");
+      button.addEventListener("click", () => {
+        order = [key, order[0] === key ? !order[1] : key !== "name"];
+        load();
+      });
+      place.append(button);
+    } else if (title) place.textContent = title;
+    else place.append(element("span", "sr-only", "compare"));
+    line.append(place);
+  }
+  get("audits").tHead.replaceChildren(line);
+}
+
+function row(audit) {
+  const line = element("tr"), box = element("input");
+  box.type = "checkbox";
+  box.checked = chosen.has(audit.id);
+  box.setAttribute("aria-label", `compare audit ${audit.id}`);
+  box.addEventListener("change", () => {
+    if (box.checked) chosen.add(audit.id);
+    else chosen.delete(audit.id);
+    get("compare").disabled = chosen.size !== 2;
+  });
+  const name = link("/audits/" + audit.id, labelNode(audit.name, 60));
+  const sub = element("span", "sub");
+  sub.append(...(audit.group ? [labelNode(audit.group, 40), ", "] : []), `audit ${audit.id}`);
+  const share = audit.asked ? audit.unargmaxable / audit.asked : 0, gauge = element("span", "gauge"), part = element("i");
+  part.style.width = 100 * share + "%";
+  gauge.append(part);
+  gauge.setAttribute("aria-hidden", "true");
+  line.append(
+    cell(box), cell([name, sub], "text"), cell(whole(audit.asked), "number"), cell(whole(audit.features), "number optional"),
+    cell(element("span", audit.unargmaxable ? "lost" : "", whole(audit.unargmaxable)), "number"), cell([percent(share), gauge], "optional"),
+    cell(whole(audit.tied), "number optional"), cell(whole(audit.undecided), "number optional"),
+    cell(labelNode(audit.domain, 40), "optional"), cell(when(audit.created), "optional"),
+  );
+  return line;
+}
+
+async function load(more = false) {
+  const mine = ++asked;
+  if (!more) offset = 0;
+  header();
+  try {
+    const page = await ask("/api/audits", {
+      name: get("name").value.trim(), group: get("group").value, sort: order[0], descending: order[1], limit: PAGE, offset,
+    });
+    if (mine !== asked) return; // an answer that was overtaken
+    const body = get("audits").tBodies[0];
+    if (!more) body.replaceChildren();
+    body.append(...page.items.map(row));
+    offset = page.next_offset;
+    get("more").hidden = offset === null;
+    get("found").textContent = page.total === 1 ? "1 audit" : `${whole(page.total)} audits`;
+  } catch (error) {
+    failed(get("audits").tBodies[0], error);
+  }
+}
+
+async function groups() {
+  const { items } = await ask("/api/groups");
+  if (!items.length) return;
+  for (const name of ["", ...items]) {
+    const option = element("option", "", name || "every group");
+    option.value = name;
+    get("group").append(option);
+  }
+  get("group-choice").hidden = false;
+}
+
+async function failures() {
+  const { items } = await ask("/api/failures");
+  if (!items.length) return;
+  const body = get("failures").querySelector("tbody");
+  for (const failure of items) {
+    const line = element("tr");
+    line.append(cell(labelNode(failure.name, 80), "text"), cell(labelNode(failure.error, 400), "text"));
+    body.append(line);
+  }
+  get("failures").hidden = false;
+}
+
+start();
+let typing = 0;
+get("name").addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(load, 120);
+});
+get("group").addEventListener("change", () => load());
+get("filter").addEventListener("submit", event => event.preventDefault());
+get("more").addEventListener("click", () => load(true));
+get("compare").addEventListener("click", () => {
+  const [before, after] = [...chosen].sort((a, b) => a - b);
+  location.href = `/compare?before=${before}&after=${after}`;
+});
+load();
+groups().catch(() => {});
+failures().catch(() => {});

@@ -1,0 +1,4 @@
+// A page with nothing on it but text.
+import { start } from "./api.js";
+
+start();

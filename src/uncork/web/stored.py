@@ -1,0 +1,264 @@
+"""A stored audit as a report shows it, and one class with all that can be said of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from uncork.audit.verdict import Verdict
+from uncork.domain import parse_domain
+from uncork.errors import UncorkError
+from uncork.report.neighbours import nearest_rows, row_norms, runners_up
+from uncork.report.shown import Blend, Shown, base_name
+from uncork.report.wording import answer, checking_commands, in_words, on_the_command_line
+from uncork.store import Store, StoredAudit
+from uncork.web.queries import (
+    class_with_label,
+    every_class,
+    labels_of,
+    one_class,
+    same_name,
+    unreached_classes,
+)
+from uncork.web.weights import Unavailable, Weights, WeightsCache
+
+_PARTS = 24  # of a mixture, in the answer about one class
+_NEAREST = 8
+_HISTORY = 200
+_COUNTS = ("argmaxable", "unargmaxable", "tied", "undecided")
+
+
+def shown_stored(store: Store, audit: StoredAudit, cache: WeightsCache) -> Shown:
+    """The report of a stored audit; with norms and odd rows where the weights are at hand."""
+    rows = [tuple(row) for row in every_class(store, audit.id)]
+    classes = np.array([row[0] for row in rows], dtype=np.int64)
+    labels = {row[0]: row[3] for row in rows if row[3] is not None}
+    blends: dict[int, Blend] = {}
+    reasons: dict[int, str] = {}
+    for t, thieves, reason in unreached_classes(store, audit.id):
+        if thieves:
+            blends[t] = Blend([(int(i), float(share)) for i, share in thieves])
+        if reason:
+            reasons[t] = reason
+    weights: Weights | None
+    try:
+        weights = cache.of(audit)
+    except Unavailable:
+        weights = None
+    if weights is not None and weights.head.labels is not None and labels:
+        labels = {**dict(enumerate(weights.head.labels)), **labels}
+    counts = {name: int(getattr(audit, name)) for name in _COUNTS}
+    some = audit.asked < audit.classes
+    return Shown(
+        name=_title(audit),
+        answer=answer(counts, audit.asked, some, audit.approximate),
+        facts=_facts(audit, weights, some),
+        counts=counts,
+        ids=classes,
+        verdicts=np.array([row[1] for row in rows], dtype=np.uint8),
+        margins=np.array([math.nan if row[2] is None else row[2] for row in rows]),
+        labels=labels or None,
+        norms=None if weights is None else row_norms(weights.head)[classes],
+        blends=blends,
+        groups=[] if weights is None else [list(group) for group in weights.odd.tied_rows],
+        reasons=reasons,
+        odd=None if weights is None else weights.odd,
+    )
+
+
+def _title(audit: StoredAudit) -> str:
+    return audit.name if audit.name != audit.source else base_name(audit.source)
+
+
+def _facts(audit: StoredAudit, weights: Weights | None, some: bool) -> dict[str, Any]:
+    domain = None if weights is None else weights.domain
+    if domain is None:
+        try:
+            domain = parse_domain(audit.domain)
+            domain.check(audit.features)
+        except UncorkError:
+            domain = None
+    option = "auto" if domain is None else on_the_command_line(domain)
+    return {
+        "source": audit.source,
+        "fingerprint": audit.fingerprint,
+        "classes": audit.classes,
+        "features": audit.features,
+        "dtype": audit.dtype,
+        "bias": audit.has_bias,
+        "assumed": audit.domain if domain is None else in_words(domain, audit.features),
+        "domain": audit.domain,
+        "check": checking_commands(audit.source, option, audit.has_bias),
+        "approximate": audit.approximate,
+        "proven": audit.proven,
+        "made": (
+            f"uncork {audit.uncork}, {audit.seconds.get('total', 0.0):.1f} s on {audit.device}, "
+            f"{audit.created:%Y-%m-%d %H:%M} UTC"
+        ),
+        "some": some,
+    }
+
+
+def described_class(
+    store: Store, audit: StoredAudit, class_id: int, cache: WeightsCache
+) -> dict[str, Any] | None:
+    """All that is known of one class: its row, its proof, nearest rows and history."""
+    row = one_class(store, audit.id, class_id)
+    if row is None:
+        return None
+    described: dict[str, Any] = {
+        **row,
+        "stolen_by": [[int(i), float(share)] for i, share in row["stolen_by"] or []],
+        "audit": audit.id,
+        "name": audit.name,
+        "weights": "",
+        "slack": None,
+        "mixture": None,
+        "runners_up": None,
+        "nearest": None,
+        "row_length": None,
+    }
+    if row["verdict"] == "unargmaxable" and row["margin"] is not None:
+        described["slack"] = abs(row["margin"])
+    if described["stolen_by"]:
+        described["mixture"] = _mixture(described["stolen_by"], None, "as stored")
+    try:
+        _prove(described, audit, class_id, cache)
+    except Unavailable as why:
+        described["weights"] = str(why)
+    described["history"] = _history(store, audit, row)
+    _name_others(store, audit, described, cache)
+    return described
+
+
+def _prove(
+    described: dict[str, Any], audit: StoredAudit, class_id: int, cache: WeightsCache
+) -> None:
+    weights = cache.of(audit)
+    head, asked = weights.head, np.array([class_id])
+    near, apart = nearest_rows(head, asked, _NEAREST)
+    described["nearest"] = [
+        {"class": int(i), "distance": float(d)} for i, d in zip(near[0], apart[0], strict=True)
+    ]
+    described["row_length"] = float(np.linalg.norm(head.take(asked)[0]))
+    proven = cache.proof(audit, class_id)
+    mixture = proven.mixture(class_id)
+    if mixture is not None and described["verdict"] == "unargmaxable":
+        alone = mixture.tilt is None and not mixture.bulk
+        described["mixture"] = _mixture(
+            [[i, share] for i, share in mixture.top(_PARTS)],
+            len(mixture.classes) if alone else None,
+            "proven again from the weights",
+        )
+    elif described["verdict"] in ("argmaxable", "tied"):
+        others, leads = runners_up(proven, head, asked, _NEAREST)
+        described["runners_up"] = [
+            {"class": int(i), "lead": float(lead)}
+            for i, lead in zip(others[0], leads[0], strict=True)
+            if i >= 0
+        ]
+
+
+def _mixture(parts: list[Any], size: int | None, origin: str) -> dict[str, Any]:
+    return {
+        "parts": [{"class": int(i), "share": float(share)} for i, share in parts],
+        "size": size,
+        "origin": origin,
+    }
+
+
+def _history(store: Store, audit: StoredAudit, row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The class in every audit of the same model name: by label where there are labels."""
+    history = []
+    for other in same_name(store, audit.name, _HISTORY):
+        if row["label"] is not None:
+            found = class_with_label(store, other.id, row["label"])
+            same = one_class(store, other.id, row["class"])
+            if same is not None and same["label"] == row["label"]:  # a label may stand twice
+                found = same
+        else:
+            found = one_class(store, other.id, row["class"])
+        history.append(
+            {
+                "audit": other.id,
+                "created": other.created.isoformat(),
+                "domain": other.domain,
+                "fingerprint": other.fingerprint,
+                "class": None if found is None else found["class"],
+                "verdict": None if found is None else found["verdict"],
+                "margin": None if found is None else found["margin"],
+            }
+        )
+    return history
+
+
+def _name_others(
+    store: Store, audit: StoredAudit, described: dict[str, Any], cache: WeightsCache
+) -> None:
+    """Give the classes that are named their labels and verdicts."""
+    entries = [
+        *(described["mixture"] or {"parts": []})["parts"],
+        *(described["nearest"] or []),
+        *(described["runners_up"] or []),
+    ]
+    known = labels_of(store, audit.id, sorted({entry["class"] for entry in entries}))
+    for entry in entries:
+        entry["label"], entry["verdict"] = known.get(entry["class"], (None, None))
+    if described["nearest"] is not None and described["label"] is not None:
+        labels = cache.of(audit).head.labels
+        for entry in entries:
+            if entry["label"] is None and labels is not None:
+                entry["label"] = labels[entry["class"]]
+
+
+def compared(store: Store, before: StoredAudit, after: StoredAudit) -> dict[str, Any]:
+    """Which classes changed their verdict, appeared or went, between two audits.
+
+    Classes are matched by label where both audits have labels, each of them once; else by number.
+    """
+    old, new = (list(every_class(store, audit.id)) for audit in (before, after))
+    labelled = all(row.label is not None for rows in (old, new) for row in rows)
+    earlier, later = _by_key(old, labelled), _by_key(new, labelled)
+    counts = {"lost": 0, "regained": 0, "other": 0, "added": 0, "removed": 0}
+    changes = []
+    for key, row in later.items():
+        was = earlier.get(key)
+        if was is None:
+            kind = "added"
+        elif was.verdict == row.verdict:
+            continue
+        elif row.verdict == Verdict.UNARGMAXABLE:
+            kind = "lost"
+        else:
+            kind = "regained" if was.verdict == Verdict.UNARGMAXABLE else "other"
+        counts[kind] += 1
+        changes.append(_change(kind, was, row))
+    for key, row in earlier.items():
+        if key not in later:
+            counts["removed"] += 1
+            changes.append(_change("removed", row, None))
+    return {"matched_by": "label" if labelled else "class", "counts": counts, "changes": changes}
+
+
+def _by_key(rows: list[Any], labelled: bool) -> dict[Any, Any]:
+    """Classes by number, or by (label, how often that label came before)."""
+    if not labelled:
+        return {row.class_id: row for row in rows}
+    seen: dict[str, int] = {}
+    found: dict[Any, Any] = {}
+    for row in rows:
+        times = seen.get(row.label, 0)
+        seen[row.label] = times + 1
+        found[(row.label, times)] = row
+    return found
+
+
+def _change(kind: str, before: Any, after: Any) -> dict[str, Any]:
+    change: dict[str, Any] = {"change": kind, "label": (before if after is None else after).label}
+    for name, row in (("before", before), ("after", after)):
+        change[f"class_{name}"] = None if row is None else row.class_id
+        change[f"verdict_{name}"] = None if row is None else str(Verdict(row.verdict))
+        change[f"margin_{name}"] = None if row is None else row.margin
+    return change

@@ -1,0 +1,40 @@
+"""What the browser's tests share: labels nobody should trust, a watched page, accessibility."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+HOSTILE = (
+    "<script>window.hacked = 1</script>",
+    "</script><script>window.hacked = 1</script>",
+    "<img src=x onerror='window.hacked = 1'>",
+    "<!--",
+    "]]>",
+    "\x00",
+    "\u202etxt.exe",
+    "\ud800",
+    "",
+    "  ",
+    "long " * 2000,
+    "{{data}}",
+    "سلام\u200cها",
+    "́",
+)
+
+
+@dataclass
+class Watched:
+    """A page, with everything it complained of and asked for."""
+
+    page: Any
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+
+def stumbling_blocks(page: Any) -> list[str]:
+    """What axe, the accessibility checker, has against a page."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [f"{item['id']}: {[node['html'][:80] for node in item['nodes']]}" for item in found]

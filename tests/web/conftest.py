@@ -1,0 +1,110 @@
+"""A real Chromium that is watched, and a real server on loopback over a store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.web.browsing import HOSTILE, Watched
+
+import uncork
+from uncork.random_heads import random_head
+from uncork.store import Store
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=30_000)
+    program = next(filter(None, map(shutil.which, _NAMES)), None)
+    if program is None:
+        assert not os.environ.get("UNCORK_NEEDS_CHROMIUM"), "Chromium was not installed"
+        pytest.skip("there is no Chromium here (Debian: apt-get install chromium)")
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def watch(chromium: Any) -> Iterator[Callable[..., Watched]]:
+    """Open pages; at the end none may have logged a problem, run a label or left this machine."""
+    opened: list[Watched] = []
+    contexts: list[Any] = []
+
+    def watching(**settings: Any) -> Watched:
+        settings.setdefault("viewport", {"width": 1280, "height": 900})
+        context = chromium.new_context(**settings)
+        context.set_default_timeout(30_000)
+        contexts.append(context)
+        page = context.new_page()
+        watched = Watched(page)
+        page.on("console", lambda message: watched.complaints.append(message.text))
+        page.on("pageerror", lambda error: watched.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: watched.complaints.append(dialog.message))
+        page.on("request", lambda request: watched.requests.append(request.url))
+        opened.append(watched)
+        return watched
+
+    yield watching
+    for watched in opened:
+        assert watched.page.evaluate("window.hacked") is None
+    for context in contexts:
+        context.close()
+    for watched in opened:
+        assert watched.complaints == []
+        ours = ("file:", "data:", "http://127.0.0.1:")
+        assert all(url.startswith(ours) for url in watched.requests)
+
+
+@pytest.fixture(scope="module")
+def store_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three checkpoints of one model (the last with a new class), a hostile one, a failure."""
+    folder = tmp_path_factory.mktemp("store")
+    path = folder / "results.db"
+    with Store(path) as store:
+        for k in range(3):
+            head = random_head(60 + (k == 2), 4, bias=True, seed=k)
+            file = folder / f"step{k}.npz"
+            labels = [f"word{i}" for i in range(head.classes)]
+            np.savez(file, weight=head.weight, bias=head.bias)
+            audit = uncork.audit(head.replace(labels=labels, source=str(file)), jobs=1)
+            store.save(audit, name="model", group="checkpoints")
+        head = random_head(len(HOSTILE), 2, seed=5).replace(labels=HOSTILE, source="gone.npz")
+        audit = uncork.audit(head, jobs=1)
+        store.save(audit, name=HOSTILE[0], group=HOSTILE[2], certificates="\x00")
+        store.record_failure(HOSTILE[1], HOSTILE[0], name=HOSTILE[2])
+    return path
+
+
+@pytest.fixture(scope="module")
+def address(store_file: Path) -> Iterator[str]:
+    """Where a server over that store listens."""
+    import uvicorn
+
+    from uncork.web.app import make_app
+
+    app = make_app(Store(store_file, create=False))
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.02)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join(20)

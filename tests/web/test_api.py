@@ -1,0 +1,309 @@
+"""The JSON API: what it answers, and that nothing anybody asks makes it fail."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
+from tests.web.browsing import HOSTILE
+
+from uncork.store import Store
+from uncork.web.app import make_app
+from uncork.web.guard import Guard, is_loopback
+
+_OURS = {"host": "127.0.0.1"}
+PATHS = (
+    "/api/audits",
+    "/api/audits/{audit_id}",
+    "/api/audits/{audit_id}/classes",
+    "/api/audits/{audit_id}/classes/{class_id}",
+    "/api/audits/{audit_id}/report",
+    "/api/compare",
+    "/api/experiments",
+    "/api/failures",
+    "/api/groups",
+    "/api/results",
+    "/api/unargmaxable",
+)
+
+
+@pytest.fixture(scope="module")
+def client(store_file: Path) -> Iterator[TestClient]:
+    before = hashlib.sha256(store_file.read_bytes()).digest()
+    app = make_app(Store(store_file, create=False))
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        yield client
+    assert hashlib.sha256(store_file.read_bytes()).digest() == before  # it only reads
+    assert sorted(path.name for path in store_file.parent.iterdir()) == [
+        "results.db", "step0.npz", "step1.npz", "step2.npz",
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def stored(store_file: Path) -> Iterator[Store]:
+    with Store(store_file, create=False) as store:
+        yield store
+
+
+def get(client: TestClient, path: str, **query: Any) -> Any:
+    answer = client.get(path, params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_audits_come_in_pages(client: TestClient) -> None:
+    whole = get(client, "/api/audits")
+    assert whole["total"] == len(whole["items"]) == 4
+    assert whole["next_offset"] is None
+    paged, offset = [], 0
+    while offset is not None:
+        page = get(client, "/api/audits", limit=3, offset=offset)
+        paged += page["items"]
+        offset = page["next_offset"]
+    assert paged == whole["items"]
+    assert get(client, "/api/audits/1") == whole["items"][0]
+    assert get(client, "/api/groups")["items"] == sorted([HOSTILE[2], "checkpoints"])
+
+
+@pytest.mark.parametrize("key", ["unargmaxable", "share", "classes", "name", "created"])
+def test_audits_are_sorted(client: TestClient, key: str) -> None:
+    items = get(client, "/api/audits", sort=key)["items"]
+    if key == "share":
+        values = [item["unargmaxable"] / item["asked"] for item in items]
+    else:
+        values = [item[key] for item in items]
+    assert values == sorted(values)
+    back = get(client, "/api/audits", sort=key, descending=True)["items"]
+    assert [item[key] for item in back if key != "share"] == (
+        [] if key == "share" else values[::-1]
+    )
+
+
+def test_classes_come_in_pages_and_by_verdict_and_label(client: TestClient, stored: Store) -> None:
+    every = [json.loads(json.dumps(row)) for row in stored.classes(1)]
+    paged, after = [], -1
+    while after is not None:
+        page = get(client, "/api/audits/1/classes", limit=25, after=after)
+        assert page["total"] == 60
+        paged += page["items"]
+        after = page["next_after"]
+    assert paged == every
+    lost = get(client, "/api/audits/1/classes", verdict="unargmaxable")
+    assert lost["items"] == [row for row in every if row["verdict"] == "unargmaxable"]
+    found = get(client, "/api/audits/1/classes", label="word1")["items"]
+    assert [row["label"] for row in found] == ["word1", *(f"word{k}" for k in range(10, 20))]
+
+
+def test_what_the_papers_server_answered_is_answered(client: TestClient, stored: Store) -> None:
+    experiments = get(client, "/api/experiments", model="mod")["items"]
+    assert [item["name"] for item in experiments] == ["model"] * 3
+    lost = [item["unargmaxable"] for item in experiments]
+    assert lost == sorted(lost)
+    ids = get(client, "/api/unargmaxable", model="model")["items"]
+    assert [item["audit"] for item in ids] == [1, 2, 3]
+    for item in ids:
+        rows = stored.classes(item["audit"])
+        assert item["ids"] == [r["class"] for r in rows if r["verdict"] == "unargmaxable"]
+    rows, after = [], {"audit": 0, "class": -1}
+    while after is not None:
+        page = get(
+            client, "/api/results", model="model", limit=50,
+            after_audit=after["audit"], after_class=after["class"],
+        )  # fmt: skip
+        rows += page["items"]
+        after = page["next_after"]
+    assert len(rows) == 60 + 60 + 61
+    assert [(row["audit"], row["class"]) for row in rows] == [
+        (audit, k) for audit, n in ((1, 60), (2, 60), (3, 61)) for k in range(n)
+    ]
+
+
+def test_labels_arrive_as_they_are(client: TestClient) -> None:
+    items = get(client, "/api/audits/4/classes")["items"]
+    assert [item["label"] for item in items] == list(HOSTILE)
+    for number in range(len(HOSTILE)):
+        assert get(client, f"/api/audits/4/classes/{number}")["label"] == HOSTILE[number]
+    assert get(client, "/api/audits/4")["name"] == HOSTILE[0]
+
+
+def test_a_class_is_described_with_a_fresh_proof(client: TestClient, stored: Store) -> None:
+    rows = stored.classes(2)
+    lost = next(row["class"] for row in rows if row["verdict"] == "unargmaxable")
+    described = get(client, f"/api/audits/2/classes/{lost}")
+    assert described["weights"] == ""
+    assert described["mixture"]["origin"] == "proven again from the weights"
+    assert sum(part["share"] for part in described["mixture"]["parts"]) <= 1 + 1e-9
+    assert all(part["label"] == f"word{part['class']}" for part in described["mixture"]["parts"])
+    assert described["slack"] == -described["margin"]
+    assert [past["audit"] for past in described["history"]] == [1, 2, 3]
+    won = next(row["class"] for row in rows if row["verdict"] == "argmaxable")
+    described = get(client, f"/api/audits/2/classes/{won}")
+    assert described["mixture"] is None
+    assert described["runners_up"][0]["lead"] >= described["margin"] * (1 - 1e-6)
+    assert len(described["nearest"]) == 8
+
+
+def test_weights_that_changed_are_not_taken_for_those_audited(
+    store_file: Path, client: TestClient
+) -> None:
+    file = store_file.parent / "step2.npz"
+    content = file.read_bytes()
+    file.write_bytes((store_file.parent / "step0.npz").read_bytes())
+    try:
+        described = get(client, "/api/audits/3/classes/0")
+    finally:
+        file.write_bytes(content)
+    assert "holds other weights now" in described["weights"]
+    assert described["nearest"] is None
+
+
+def test_two_audits_are_compared_in_pages(client: TestClient, stored: Store) -> None:
+    whole = get(client, "/api/compare", before=1, after=2, limit=1000)
+    one, two = ({row["label"]: row["verdict"] for row in stored.classes(k)} for k in (1, 2))
+    changed = [label for label in two if one[label] != two[label]]
+    assert [change["label"] for change in whole["changes"]] == changed
+    lost = sum(two[label] == "unargmaxable" for label in changed)
+    assert whole["counts"]["lost"] == lost
+    assert whole["total"] == len(changed)
+    page = get(client, "/api/compare", before=1, after=2, limit=2, offset=1)
+    assert page["changes"] == whole["changes"][1:3]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/audits/99", 404),
+        ("/api/audits/0", 422),
+        ("/api/audits/x", 422),
+        (f"/api/audits/{2**40}", 422),
+        ("/api/audits/1/classes/60", 404),
+        ("/api/audits/1/classes?verdict=maybe", 422),
+        ("/api/audits?limit=0", 422),
+        ("/api/audits?limit=100000", 422),
+        ("/api/audits?sort=secret", 422),
+        ("/api/compare?before=1", 422),
+        ("/api/compare?before=1&after=77", 404),
+        ("/api/nothing", 404),
+        ("/static/../app.py", 404),
+        ("/static/%2e%2e/app.py", 404),
+        ("/nothing", 404),
+        ("/audits/99", 404),
+        ("/audits/1/classes/9999", 404),
+    ],
+)
+def test_wrong_questions_are_refused(client: TestClient, path: str, status: int) -> None:
+    answer = client.get(path)
+    assert answer.status_code == status
+    kind = answer.headers["content-type"]
+    assert kind.startswith("application/json" if path.startswith("/api") else "text/html")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_nothing_can_be_changed(client: TestClient, method: str) -> None:
+    assert client.request(method, "/api/audits/1").status_code == 405
+
+
+def test_every_answer_carries_the_policy(client: TestClient) -> None:
+    for path in ("/", "/audits/1", "/api/audits", "/static/site.css", "/nothing", "/docs"):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self';" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil", "10.0.0.1", "", "[::2]"]
+)
+def test_names_of_others_are_not_answered_for(client: TestClient, host: str) -> None:
+    assert client.get("/api/audits", headers={"host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8765", "localhost", "LOCALHOST:1", "[::1]:80"])
+def test_our_own_names_are_answered_for(client: TestClient, host: str) -> None:
+    assert client.get("/api/groups", headers={"host": host}).status_code == 200
+
+
+def test_a_server_for_others_answers_to_numbers_and_its_own_name_only() -> None:
+    guard = Guard(None, "models.example")
+    asked = {
+        name: guard.is_ours({"headers": [(b"host", name.encode())]})
+        for name in ("192.168.0.7:80", "[fe80::1]", "models.example:8765", "evil.example")
+    }
+    assert list(asked.values()) == [True, True, True, False]
+    assert [is_loopback(h) for h in ("127.9.0.1", "::1", "0.0.0.0", "example.org")] == [
+        True, True, False, False,
+    ]  # fmt: skip
+
+
+def test_a_store_that_went_away_is_said_not_thrown(tmp_path: Path, store_file: Path) -> None:
+    path = tmp_path / "copy.db"
+    path.write_bytes(store_file.read_bytes())
+    with TestClient(make_app(Store(path, create=False)), base_url="http://localhost") as client:
+        path.write_bytes(b"no database" * 1000)
+        answer = client.get("/api/audits")
+        assert answer.status_code == 503
+        assert "copy.db" in answer.json()["detail"]
+        assert client.get("/audits/1").status_code == 503
+
+
+@pytest.fixture(scope="module")
+def description(client: TestClient) -> Any:
+    return schemathesis.openapi.from_asgi("/openapi.json", client.app, headers=_OURS)
+
+
+def ask_often(operation: Any, mode: schemathesis.GenerationMode, **given_parts: Any) -> None:
+    """Every check that schemathesis knows, on requests made from the description."""
+
+    @settings(
+        max_examples=10, deadline=None, derandomize=True, database=None,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(case=operation.as_strategy(generation_mode=mode, **given_parts))
+    def asked(case: schemathesis.Case) -> None:
+        case.call_and_validate(headers=_OURS)
+
+    asked()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_api_answers_as_described(description: Any, path: str) -> None:
+    ask_often(description[path]["GET"], schemathesis.GenerationMode.POSITIVE)
+
+
+@pytest.mark.parametrize("audit", [1, 4])
+@pytest.mark.parametrize("path", [path for path in PATHS if "{" in path or "compare" in path])
+def test_the_api_answers_as_described_about_what_is_there(
+    description: Any, path: str, audit: int
+) -> None:
+    parts: dict[str, Any] = {"path_parameters": {"audit_id": audit, "class_id": 7}}
+    if "{" not in path:
+        parts = {"query": {"before": 1, "after": audit}}
+    elif "class_id" not in path:
+        del parts["path_parameters"]["class_id"]
+    ask_often(description[path]["GET"], schemathesis.GenerationMode.POSITIVE, **parts)
+
+
+@pytest.mark.parametrize("path", [p for p in PATHS if p not in ("/api/failures", "/api/groups")])
+def test_the_api_refuses_what_is_not_described_and_never_fails(description: Any, path: str) -> None:
+    ask_often(description[path]["GET"], schemathesis.GenerationMode.NEGATIVE)
+
+
+def test_the_description_is_served_and_complete(client: TestClient) -> None:
+    assert set(get(client, "/openapi.json")["paths"]) == set(PATHS)
+
+
+def test_a_client_without_a_host_is_refused(address: str) -> None:
+    answer = httpx.get(f"{address}/api/audits", headers={"host": "rebound.example"})
+    assert answer.status_code == 421

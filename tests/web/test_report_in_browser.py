@@ -1,0 +1,384 @@
+"""The report as people use it: in a real browser, from a file, with any label and any size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+from tests.web.browsing import HOSTILE, Watched, stumbling_blocks
+
+import uncork
+from models import PP_OCR_V6
+from uncork import Head
+from uncork.audit.proofs import Proofs
+from uncork.audit.result import Audit
+from uncork.audit.verdict import Mixture
+from uncork.random_heads import random_head
+from uncork.reach.outlook import Outlook
+from uncork.report.page import write_report
+
+Watch = Callable[..., Watched]
+LOST, REACHED = 2, 1
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+
+
+def made_up(head: Head) -> Audit:
+    """Verdicts as a head of that size may have, without deciding them: short rows are lost."""
+    proofs = Proofs.empty(head.classes)
+    lengths = np.linalg.norm(head.weight.astype(np.float64), axis=1)
+    lost = lengths < np.quantile(lengths, 0.25)
+    proofs.verdicts[:] = np.where(lost, LOST, REACHED)
+    proofs.margins[:] = np.where(lost, -1e-3 * lengths, 100 * lengths)
+    rng = np.random.default_rng(0)
+    for t in np.flatnonzero(lost).tolist():
+        parts = rng.choice(head.classes - 1, 6, replace=False)
+        proofs.mixtures[t] = Mixture(parts + (parts >= t), rng.dirichlet(np.ones(6)))
+    return Audit(
+        proofs, head.fingerprint, head.domain, head.features, head.dtype, head.bias is not None,
+        labels=head.labels, source=head.source, head=head, proven=True,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Audit]:
+    """A report of the 18,710 classes of PP-OCRv6, with its own weights and labels."""
+    path = tmp_path_factory.mktemp("large") / "report.html"
+    audit = made_up(uncork.load(PP_OCR_V6))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("uncork.report.shown._WORK", 5e9)  # details of fewer classes: a second
+        write_report(audit, path)
+    return path, audit
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("hostile") / "report.html"
+    head = random_head(len(HOSTILE), 2, seed=5).replace(labels=HOSTILE, source=HOSTILE[1])
+    audit = uncork.audit(head, jobs=1)
+    lost = audit.unargmaxable
+    ranks = np.full(len(lost), 3)
+    seen = Outlook(
+        lost, np.full(len(lost), 0.21), np.full(len(lost), 0.34), ranks, ranks + 1,
+        np.full(len(lost), 0.5), fingerprint=head.fingerprint,
+    )  # fmt: skip
+    audit.report(path, outlook=seen)
+    return path
+
+
+def opened(watch: Watch, path: Path, fragment: str = "", **settings: Any) -> Any:
+    page = watch(**settings).page
+    page.goto(path.as_uri() + fragment)
+    page.wait_for_selector(".row")
+    return page
+
+
+def busy(page: Any) -> Callable[[], float]:
+    """Seconds that the page's thread has computed since; other processes do not count."""
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def total() -> float:
+        metrics = devtools.send("Performance.getMetrics")["metrics"]
+        return next(m["value"] for m in metrics if m["name"] == "TaskDuration")
+
+    start = total()
+    return lambda: total() - start
+
+
+def column(page: Any, name: str) -> list[str]:
+    return page.locator(f".row .cell-{name}").all_inner_texts()
+
+
+def test_eighteen_thousand_classes_fit_in_5_mb_and_are_there_within_2_seconds(
+    watch: Watch, large: tuple[Path, Audit]
+) -> None:
+    path, audit = large
+    assert audit.classes == 18_710
+    assert path.stat().st_size <= 5_000_000
+    page = watch().page
+    computing = busy(page)
+    page.goto(path.as_uri())
+    page.wait_for_selector(".row")
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+    assert computing() <= 2
+    lost = len(audit.unargmaxable)
+    title = f"{lost:,} of the 18,710 classes can never be the argmax, whatever the input."
+    assert page.inner_text("h1") == title
+    assert page.locator(".row").count() < 60
+    assert page.locator("figure canvas").count() == 4
+
+
+def test_a_label_is_searched_a_column_sorted_and_a_class_opened(
+    watch: Watch, large: tuple[Path, Audit]
+) -> None:
+    path, audit = large
+    page = opened(watch, path)
+    lost = audit.unargmaxable
+    shown = [float(text.replace("−", "-")) for text in column(page, "margin")]
+    assert shown == sorted(shown)
+    page.click("[role=columnheader] button:text-is('class')")
+    assert page.get_attribute("[role=columnheader].cell-class", "aria-sort") == "ascending"
+    assert [int(text) for text in column(page, "class")[:9]] == lost[:9].tolist()
+    page.click("[role=columnheader] button:text-is('class')")
+    assert page.get_attribute("[role=columnheader].cell-class", "aria-sort") == "descending"
+    assert int(column(page, "class")[0]) == lost[-1]
+
+    label = audit.labels[lost[1000]]
+    page.fill("#search", label)
+    expect(page.locator("#found")).to_contain_text(" of ")
+    assert all(label.lower() in text.lower() for text in column(page, "label"))
+    assert str(lost[1000]) in column(page, "class")
+    page.fill("#search", f"U+{ord(label[0]):04X}")
+    expect(page.locator(f".cell-class:text-is('{lost[1000]}')")).to_have_count(1)
+
+    page.click(f".row:has(.cell-class:text-is('{lost[1000]}'))")
+    dialog = page.locator("dialog[open]")
+    assert label in dialog.inner_text()
+    assert "No input puts it first" in dialog.inner_text()
+    first = audit.mixture(lost[1000]).top(1)[0][0]
+    assert f"class {first:,}" in dialog.locator("ul.rows li").first.inner_text()
+    assert page.url.endswith(f"#class={lost[1000]}")
+    dialog.locator("ul.rows li button").first.click()
+    assert page.url.endswith(f"#class={first}")
+    page.keyboard.press("Escape")
+    assert page.locator("dialog[open]").count() == 0
+
+
+def test_the_keyboard_alone_is_enough(watch: Watch, large: tuple[Path, Audit]) -> None:
+    path, audit = large
+    page = opened(watch, path)
+    page.select_option("#filter", "all")
+    page.click("[role=columnheader] button:text-is('class')")
+    page.focus(".row[tabindex='0']")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("PageDown")
+    page.keyboard.press("End")
+    last = audit.classes - 1
+    assert page.evaluate("document.activeElement.querySelector('.cell-class').textContent") == str(
+        last
+    )
+    assert page.evaluate("document.activeElement.getAttribute('aria-rowindex')") == str(last + 2)
+    page.keyboard.press("Enter")
+    assert f"class {last:,}" in page.inner_text("dialog[open]")
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.classList.contains('row')")
+    page.keyboard.press("Home")
+    assert page.evaluate("document.activeElement.querySelector('.cell-class').textContent") == "0"
+
+
+def test_sorting_searching_and_scrolling_do_not_stutter(
+    watch: Watch, large: tuple[Path, Audit]
+) -> None:
+    page = opened(watch, large[0])
+    page.select_option("#filter", "all")
+    settle = "() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
+    for work in (
+        "document.querySelector('[role=columnheader].cell-label button').click()",
+        "document.querySelector('[role=columnheader].cell-margin button').click()",
+        "document.querySelector('[role=columnheader].cell-norm button').click()",
+        "document.querySelector('.scroller').scrollTop = 400000",
+        "const box = document.querySelector('#search'); box.value = 'a';"
+        " box.dispatchEvent(new Event('input'))",
+    ):
+        computing = busy(page)
+        page.evaluate(f"() => {{ {work}; }}")
+        page.evaluate(settle)
+        assert computing() < 0.25, work
+
+
+def test_scrolling_keeps_few_rows_in_the_page(watch: Watch, large: tuple[Path, Audit]) -> None:
+    path, audit = large
+    page = opened(watch, path)
+    page.select_option("#filter", "all")
+    page.click("[role=columnheader] button:text-is('class')")
+    for part in (0.3, 0.9, 1.0):
+        page.evaluate(
+            "part => { const box = document.querySelector('.scroller');"
+            " box.scrollTop = part * box.scrollHeight; }",
+            part,
+        )
+        page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+        assert page.locator(".row").count() < 60
+    assert str(audit.classes - 1) in column(page, "class")
+    assert page.get_attribute("[role=grid]", "aria-rowcount") == str(audit.classes + 1)
+
+
+def test_hostile_labels_are_shown_as_text_and_nothing_runs(watch: Watch, hostile: Path) -> None:
+    page = opened(watch, hostile)
+    page.select_option("#filter", "all")
+    page.click("[role=columnheader] button:text-is('class')")
+    texts = column(page, "label")
+    assert len(texts) == len(HOSTILE)
+    for k in (0, 1, 2, 3, 4, 11):
+        assert texts[k] == HOSTILE[k]
+    assert texts[5] == "␀"
+    assert texts[6] == "RLOtxt.exe"
+    assert texts[7] == "U+D800"
+    assert texts[8] == "empty"
+    assert texts[9] == "␣␣"
+    assert texts[12] == HOSTILE[12]
+    assert texts[13] == "◌́"
+    assert len(texts[10]) < 100
+    assert page.locator("main script, main img, dialog script, dialog img").count() == 0
+    directions = page.locator(".row .cell-label bdi").evaluate_all(
+        "found => found.map(bdi => bdi.dir)"
+    )
+    assert set(directions) == {"auto"}
+    page.fill("#search", "onerror")
+    assert column(page, "label") == [HOSTILE[2]]
+    for k in (1, 2, 5, 7, 12):
+        page.goto(hostile.as_uri() + f"#class={k}")
+        page.reload()
+        page.wait_for_selector("dialog[open]")
+    page.goto(hostile.as_uri() + "#class=10")
+    page.reload()
+    page.click("dialog button:has-text('Show all 10,000 characters')")
+    assert len(page.inner_text(".detail-label").strip()) >= 9_999
+
+
+def test_how_near_a_lost_class_comes_has_its_columns(watch: Watch, hostile: Path) -> None:
+    page = opened(watch, hostile)
+    assert set(column(page, "probability")) == {"34\u00a0%"}
+    assert set(column(page, "rank")) == {"3–4"}
+    page.click(".row >> nth=0")
+    text = page.inner_text("dialog")
+    assert "21\u00a0% to 34\u00a0%" in text
+    assert "3 to 4" in text
+    assert "+0.5" in text
+
+
+def test_both_themes_are_readable_and_the_button_switches(watch: Watch, hostile: Path) -> None:
+    for scheme in ("light", "dark"):
+        page = opened(watch, hostile, color_scheme=scheme)
+        colours = page.evaluate(
+            """() => {
+              const style = getComputedStyle(document.documentElement);
+              const read = name => style.getPropertyValue('--' + name).trim();
+              const names = ['ink', 'soft', 'accent', 'unargmaxable'];
+              return [['paper', 'card', 'shade', 'tint'].map(read), names.map(read)];
+            }"""
+        )
+        for ground in colours[0]:
+            for text in colours[1]:
+                assert contrast(ground, text) >= 4.5, (scheme, ground, text)
+    page.click("#theme")
+    page.click("#theme")
+    assert page.inner_text("#theme") == "Theme: dark"
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.click("#theme")
+    page.click("#theme")
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert light == "rgb(250, 248, 244)"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_readers_without_eyes_or_mouse_find_no_stumbling_block(
+    watch: Watch, hostile: Path, scheme: str
+) -> None:
+    page = opened(watch, hostile, color_scheme=scheme)
+    assert stumbling_blocks(page) == []
+    page.click(".row >> nth=0")
+    assert stumbling_blocks(page) == []
+
+
+def contrast(one: str, other: str) -> float:
+    """The ratio of the Web Content Accessibility Guidelines."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_a_phone_shows_it_without_scrolling_sideways(watch: Watch, hostile: Path) -> None:
+    page = opened(watch, hostile, **PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.select_option("#sort", "class -1")
+    page.select_option("#filter", "all")
+    assert column(page, "class")[0] == str(len(HOSTILE) - 1)
+    page.tap(".row >> nth=3")
+    box = page.locator("dialog").bounding_box()
+    assert box["width"] == pytest.approx(390)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_a_dot_of_a_figure_opens_its_class(watch: Watch, hostile: Path) -> None:
+    page = opened(watch, hostile)
+    canvas = page.locator("figure.points canvas").first
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    for x in range(70, int(box["width"]), 6):
+        page.mouse.move(box["x"] + x, box["y"] + box["height"] * 0.2)
+        if page.locator("#hint").is_visible():
+            break
+    assert "class" in page.inner_text("#hint")
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_selector("dialog[open]")
+
+
+def test_paper_holds_the_rows_and_no_controls(watch: Watch, large: tuple[Path, Audit]) -> None:
+    page = opened(watch, large[0])
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator(".row").count() == 1000
+    assert "3,67" in page.inner_text(".space > .empty")  # the rest is said
+    page.emulate_media(media="print")
+    assert not page.locator("#search").is_visible()
+    assert not page.locator("#theme").is_visible()
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator(".row").count() < 60
+
+
+def test_a_quarter_of_a_million_classes_still_open(watch: Watch, tmp_path: Path) -> None:
+    classes = 256_000
+    proofs = Proofs.empty(classes)
+    proofs.verdicts[:] = REACHED
+    proofs.verdicts[::40] = LOST
+    proofs.margins[:] = np.where(proofs.verdicts == LOST, -0.01, 5.0)
+    for t in range(0, classes, 40):
+        proofs.mixtures[t] = Mixture(np.array([1, 2]), np.array([0.5, 0.5]))
+    labels = tuple(f"token {k}" for k in range(classes))
+    audit = Audit(
+        proofs, "sha256:0", uncork.Box(100), 64, "float32", False, labels=labels, source="large"
+    )
+    path = tmp_path / "huge.html"
+    write_report(audit, path)
+    assert path.stat().st_size < 20_000_000
+    page = opened(watch, path)
+    assert "6,400 of the 256,000 classes" in page.inner_text("h1")
+    page.select_option("#filter", "all")
+    page.fill("#search", "token 255999")
+    expect(page.locator(".row")).to_have_count(1)
+    assert column(page, "class") == ["255999"]
+    page.keyboard.press("Enter")
+    assert "token 255999" in page.inner_text("dialog[open]")
+
+
+def test_small_and_empty_heads_have_a_report_too(watch: Watch, tmp_path: Path) -> None:
+    path = tmp_path / "small.html"
+    middle = Head(np.array([[1.0], [-1.0], [0.0]]))
+    cases = {
+        "1 of the 3 classes can never": uncork.audit(middle, jobs=1),
+        "Every one of the 2 classes can be": uncork.audit(Head(np.eye(2)), jobs=1),
+        "some only in a tie": uncork.audit(Head(np.ones((3, 2))), jobs=1),
+        "1 of the 1 classes asked about": uncork.audit(middle, classes=[2], jobs=1),
+        "but not every class was decided": uncork.audit(
+            middle, classes=[2], approximate=True, patience=3, jobs=1
+        ),
+    }
+    cases["Every one of the 2 classes can be"].head = None
+    page = watch().page
+    for sentence, audit in cases.items():
+        write_report(audit, path)
+        page.goto(path.as_uri())
+        page.wait_for_selector(".row")
+        assert sentence in page.inner_text("h1")
+        page.click(".row >> nth=0")
+        page.wait_for_selector("dialog[open]")

@@ -1,0 +1,149 @@
+"""The pages of `uncork serve` in a real browser: list, compare, report, class, playground."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+from tests.web.browsing import HOSTILE, Watched, stumbling_blocks
+
+Watch = Callable[..., Watched]
+
+
+@pytest.fixture
+def page(watch: Watch) -> Any:
+    return watch().page
+
+
+def names(page: Any) -> list[str]:
+    return page.locator("#audits tbody tr td:nth-child(2) a").all_inner_texts()
+
+
+def test_audits_are_listed_filtered_and_sorted(page: Any, address: str) -> None:
+    page.goto(address)
+    rows = page.locator("#audits tbody tr")
+    expect(rows).to_have_count(4)
+    assert names(page) == [HOSTILE[0], "model", "model", "model"]  # newest first
+    page.fill("#name", "MOD")
+    expect(rows).to_have_count(3)
+    expect(page.locator("#found")).to_have_text("3 audits")
+    page.click("th button:text-is('classes')")
+    expect(page.locator("th[aria-sort=descending] button")).to_have_text("classes")
+    expect(rows.first.locator("td:nth-child(3)")).to_have_text("61")
+    page.fill("#name", "nothing like it")
+    expect(rows).to_have_count(0)
+    page.fill("#name", "")
+    page.select_option("#group", HOSTILE[2])
+    expect(rows).to_have_count(1)
+    expect(page.locator("#failures tbody td").first).to_have_text(HOSTILE[2])
+    expect(page.locator("#failures tbody td").nth(1)).to_have_text(HOSTILE[0])
+
+
+def test_two_audits_are_compared(page: Any, address: str) -> None:
+    page.goto(address)
+    expect(page.locator("#compare")).to_be_disabled()
+    page.check("[aria-label='compare audit 1']")
+    page.check("[aria-label='compare audit 3']")
+    page.click("#compare")
+    expect(page.locator("#counts .tile")).to_have_count(5)
+    assert page.url.endswith("/compare?before=1&after=3")
+    counts = [int(text) for text in page.locator("#counts .tile b").all_inner_texts()]
+    lost, regained, other, added, removed = counts
+    assert lost + regained > 0
+    assert (other, added, removed) == (0, 1, 0)
+    assert page.locator("#changes tbody tr").count() == sum(counts)
+    expect(page.locator("#found")).to_have_text("classes matched by label")
+    new = page.locator("#changes tbody tr", has_text="new classes")
+    assert "word60" in new.inner_text()
+    page.select_option("#after", "1")
+    expect(page.locator("#changes")).to_have_text("No class changed.")
+
+
+def test_an_audit_is_the_report_with_proofs_asked_for_when_opened(page: Any, address: str) -> None:
+    page.goto(f"{address}/audits/1")
+    page.wait_for_selector(".row")
+    assert "of the 60 classes can never be the argmax" in page.inner_text("h1")
+    page.select_option("#filter", "argmaxable")
+    page.click(".row >> nth=0")
+    expect(page.locator("dialog h3", has_text="Next in line where it wins")).to_be_visible()
+    expect(page.locator("dialog h3", has_text="Nearest rows")).to_be_visible()
+    page.click("dialog a:has-text('Everything about this class')")
+    expect(page.locator("h2", has_text="Over the checkpoints")).to_be_visible()
+
+
+def test_a_class_has_its_proof_its_neighbours_and_its_history(page: Any, address: str) -> None:
+    page.goto(f"{address}/audits/1")
+    page.wait_for_selector(".row")
+    number = page.inner_text(".row .cell-class >> nth=0")
+    page.goto(f"{address}/audits/1/classes/{number}")
+    expect(page.locator(".big-label")).to_have_text(f"word{number}")
+    page.wait_for_selector("#class table")
+    text = page.inner_text("#class")
+    assert "No input puts it" in text
+    assert "Who takes its place: the mixture that beats it" in text
+    assert "proven again from the weights" in text
+    assert "Nearest rows" in text
+    assert page.locator("#class tbody tr").count() == 3
+    page.click("#class tbody tr:nth-child(3) a:text-is('audit 3')")
+    page.wait_for_selector(".row")
+
+
+@pytest.mark.parametrize("number", [0, 5, 7, 10, 12])
+def test_hostile_labels_stay_text_on_every_page(page: Any, address: str, number: int) -> None:
+    page.goto(f"{address}/audits/4/classes/{number}")
+    page.wait_for_selector("#class table")
+    assert page.locator(".big-label bdi").count() == 1
+    assert page.locator("main script, main img").count() == 0
+    assert "gone.npz is no longer there" in page.inner_text("#class")
+    if number == 0:
+        page.goto(f"{address}/audits/4#class=1")
+        page.wait_for_selector("dialog[open]")
+        assert HOSTILE[1] in page.inner_text("dialog")
+        assert page.inner_text(".name") == HOSTILE[0]
+
+
+def test_the_api_is_described_without_leaving_this_machine(page: Any, address: str) -> None:
+    page.goto(f"{address}/docs")
+    expect(page.locator(".path h2", has_text="GET /api/compare")).to_be_visible()
+    expect(page.locator(".path", has_text="GET /api/failures")).to_contain_text("Answer: Failures")
+
+
+def test_the_playground_is_linked_and_works_there(page: Any, address: str) -> None:
+    page.goto(address)
+    page.click("nav a:text-is('Playground')")
+    page.wait_for_selector("html[data-ready=yes]")
+    assert page.inner_text("#sentence")
+
+
+def test_what_is_not_there_says_so(watch: Watch, address: str) -> None:
+    watched = watch()
+    watched.page.goto(f"{address}/audits/99")
+    assert watched.page.inner_text("h1") == "There is no audit 99"
+    (complaint,) = watched.complaints  # Chromium logs that a page was not found
+    assert "404" in complaint
+    watched.complaints.clear()
+
+
+PAGES = (
+    ("/", "#audits tbody tr"),
+    ("/compare?before=1&after=3", "#changes tbody tr"),
+    ("/audits/1/classes/3", "#class table"),
+    ("/docs", ".path"),
+)
+
+
+def test_pages_fit_a_phone(watch: Watch, address: str) -> None:
+    page = watch(viewport={"width": 390, "height": 844}).page
+    for path, ready in PAGES:
+        page.goto(address + path)
+        page.wait_for_selector(ready)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390, path
+
+
+def test_readers_without_eyes_or_mouse_find_no_stumbling_block(page: Any, address: str) -> None:
+    for path, ready in PAGES:
+        page.goto(address + path)
+        page.wait_for_selector(ready)
+        assert stumbling_blocks(page) == [], path
