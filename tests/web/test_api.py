@@ -25,6 +25,7 @@ PATHS = (
     "/api/audits/{audit_id}",
     "/api/audits/{audit_id}/classes",
     "/api/audits/{audit_id}/classes/{class_id}",
+    "/api/audits/{audit_id}/classes/{class_id}/outlook",
     "/api/audits/{audit_id}/report",
     "/api/compare",
     "/api/experiments",
@@ -149,6 +150,16 @@ def test_a_class_is_described_with_a_fresh_proof(client: TestClient, stored: Sto
     assert described["mixture"] is None
     assert described["runners_up"][0]["lead"] >= described["margin"] * (1 - 1e-6)
     assert len(described["nearest"]) == 8
+
+
+def test_how_near_a_lost_class_comes_is_answered_from_the_weights(
+    client: TestClient, stored: Store
+) -> None:
+    lost = next(r["class"] for r in stored.classes(2) if r["verdict"] == "unargmaxable")
+    near = get(client, f"/api/audits/2/classes/{lost}/outlook")
+    assert 0 < near["probability_lower"] <= near["probability_upper"] < 0.5
+    assert 2 <= near["best_rank_lower"] <= near["best_rank_upper"] <= 60
+    assert client.get("/api/audits/2/classes/9999/outlook").status_code == 404
 
 
 def test_weights_that_changed_are_not_taken_for_those_audited(

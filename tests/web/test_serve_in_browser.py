@@ -86,6 +86,8 @@ def test_a_class_has_its_proof_its_neighbours_and_its_history(page: Any, address
     assert "proven again from the weights" in text
     assert "Nearest rows" in text
     assert page.locator("#class tbody tr").count() == 3
+    expect(page.locator("#class")).to_contain_text("The highest probability any input can give it")
+    expect(page.locator("#class")).to_contain_text("The best rank it can hold is")
     page.click("#class tbody tr:nth-child(3) a:text-is('audit 3')")
     page.wait_for_selector(".row")
 

@@ -14,11 +14,12 @@ from fastapi import APIRouter, HTTPException, Path, Query
 from starlette.responses import JSONResponse, Response
 
 from uncork.audit.verdict import Verdict
+from uncork.errors import UncorkError
 from uncork.report.data import report_data
 from uncork.store import Store, StoredAudit
 from uncork.web import models, queries
 from uncork.web.stored import compared, described_class, shown_stored
-from uncork.web.weights import WeightsCache
+from uncork.web.weights import Unavailable, WeightsCache
 
 _LARGEST = 2**31 - 1  # what a database's integer holds
 _MOST = 1000  # items of one page
@@ -152,6 +153,21 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
         if described is None:
             raise HTTPException(404, f"audit {audit_id} has no class {class_id}")
         return Json(described)
+
+    @api.get(
+        "/audits/{audit_id}/classes/{class_id}/outlook", response_model=models.ClassOutlook,
+        responses=_MISSING, summary="How near a class comes: highest probability and best rank",
+    )  # fmt: skip
+    def class_outlook(audit_id: AuditId, class_id: ClassId) -> Response:
+        audit = found(audit_id)
+        if queries.one_class(store, audit_id, class_id) is None:
+            raise HTTPException(404, f"audit {audit_id} has no class {class_id}")
+        empty = dict.fromkeys(models.ClassOutlook.model_fields)
+        try:
+            known = cache.outlook(audit, class_id).of(class_id) or {}
+        except (Unavailable, UncorkError) as error:
+            return Json({**empty, "weights": str(error)})
+        return Json({**empty, **known, "weights": ""})
 
     @api.get(
         "/audits/{audit_id}/report", responses={200: {"model": dict[str, Any]}, **_MISSING},

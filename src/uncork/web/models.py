@@ -142,6 +142,17 @@ class ClassDetail(ClassItem):
     history: list[Past]
 
 
+class ClassOutlook(BaseModel):
+    """Proven bounds on what any input can give a class; null where nothing is known."""
+
+    probability_lower: float | None
+    probability_upper: float | None
+    best_rank_lower: int | None
+    best_rank_upper: int | None
+    bias_needed: float | None
+    weights: str = Field(description="why the weights are not at hand; empty where they are")
+
+
 class Counts(BaseModel):
     lost: int
     regained: int

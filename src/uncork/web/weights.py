@@ -21,6 +21,7 @@ from uncork.load import Found, find
 from uncork.load.hugging_face.hub_address import is_address
 from uncork.load.odd_rows import OddRows, odd_rows
 from uncork.random_heads import random_head
+from uncork.reach.outlook import Outlook, outlook
 from uncork.store import StoredAudit
 
 _KEPT = 2  # heads in memory at once
@@ -50,6 +51,7 @@ class WeightsCache:
         self._lock = threading.Lock()
         self._heads: OrderedDict[tuple[str, str, str], Weights | str] = OrderedDict()
         self._proofs: OrderedDict[tuple[str, str, int], Audit] = OrderedDict()
+        self._outlooks: OrderedDict[tuple[str, str, int], Outlook] = OrderedDict()
 
     def of(self, stored: StoredAudit) -> Weights:
         """The weights of a stored audit, or `Unavailable`."""
@@ -67,6 +69,18 @@ class WeightsCache:
         if isinstance(found, str):
             raise Unavailable(found)
         return found
+
+    def outlook(self, stored: StoredAudit, class_id: int) -> Outlook:
+        """How near the class comes to first place, from the weights, or `Unavailable`."""
+        proof = self.proof(stored, class_id)
+        head = self.of(stored).head.replace(domain=proof.domain)
+        key = (stored.fingerprint, stored.domain, class_id)
+        with self._lock:
+            if key not in self._outlooks:
+                self._outlooks[key] = outlook(head, proof, [class_id], device="cpu")
+                while len(self._outlooks) > _PROOFS:
+                    self._outlooks.popitem(last=False)
+            return self._outlooks[key]
 
     def proof(self, stored: StoredAudit, class_id: int) -> Audit:
         """The class decided anew from the weights, or `Unavailable`."""

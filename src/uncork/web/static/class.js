@@ -1,5 +1,5 @@
 // One class: its proof, its nearest rows, its history.
-import { codePoints, element, labelNode, short, whole } from "/assets/text.js";
+import { codePoints, element, labelNode, percent, short, whole } from "/assets/text.js";
 import { ask, cell, failed, get, link, start, verdictNode, when } from "./api.js";
 import { nearestNodes, proofNodes } from "./proof.js";
 
@@ -57,6 +57,27 @@ function history(detail) {
   return section;
 }
 
+const between = (low, high, write) => (write(low) === write(high) ? write(low) : `${write(low)} to ${write(high)}`);
+
+/** How near a lost class comes: computed when the page is open, which takes a moment. */
+async function showOutlook(section) {
+  section.append(element("h2", "", "How near it comes"));
+  const line = element("p", "soft", "Computing its highest probability and best rank…");
+  line.setAttribute("role", "status");
+  section.append(line);
+  const found = await ask(`/api/audits/${page.audit}/classes/${page.class}/outlook`);
+  if (found.probability_upper === null) {
+    line.textContent = `This needs the weights: ${found.weights || "nothing could be proven"}.`;
+    return;
+  }
+  const words = [`The highest probability any input can give it is ${between(found.probability_lower, found.probability_upper, percent)}.`];
+  if (found.best_rank_upper !== null) {
+    words.push(` The best rank it can hold is ${between(found.best_rank_lower, found.best_rank_upper, whole)}`);
+    words.push(found.best_rank_lower > 1 ? `: it is never among the first ${whole(found.best_rank_lower - 1)}.` : ".");
+  }
+  line.textContent = words.join("");
+}
+
 async function load() {
   // What is stored is there at once; the proof is made anew and takes a moment.
   const { items } = await ask(`/api/audits/${page.audit}/classes`, { after: page.class - 1, limit: 1 });
@@ -71,7 +92,10 @@ async function load() {
   const steps = element("p", "print-hidden");
   if (page.class > 0) steps.append(link(`/audits/${page.audit}/classes/${page.class - 1}`, "Previous class"), " · ");
   steps.append(link(`/audits/${page.audit}#class=${page.class}`, "In the report"), " · ", link(`/audits/${page.audit}/classes/${page.class + 1}`, "Next class"));
-  get("class").replaceChildren(...heading(detail), halves, history(detail), steps);
+  const nearness = element("section");
+  get("class").replaceChildren(...heading(detail), halves, nearness, history(detail), steps);
+  if (detail.verdict === "unargmaxable") await showOutlook(nearness);
+  else nearness.remove();
 }
 
 start();
