@@ -18,7 +18,7 @@ FIND_MODEL := import importlib.util as u; \
 	print(u.find_spec("rapidocr_onnxruntime").submodule_search_locations[0] \
 	+ "/models/ch_PP-OCRv4_rec_infer.onnx")
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test bench lint docs clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/uncork audit "$$($(BIN)/python -c '$(FIND_MODEL)')" --report demo-report.html
@@ -39,6 +39,43 @@ bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks.fleet store
 	$(BIN)/python -m benchmarks.fleet sweep
 
+# The papers' results again: `make results-rank TEXT=deu-eng.tsv.gz`. A GPU does each in minutes; the
+# text is any of those that experiments/text.py names. Finished runs are kept in results/.
+.PHONY: results-rank results-language-model
+results-rank: $(VENV)/.test
+	$(BIN)/python experiments/rank.py all --text "$(TEXT)" --out results/rank
+results-language-model: $(VENV)/.test
+	$(BIN)/python experiments/language_model.py all --text "$(TEXT)" --out results/language_model
+# These need no GPU and no data of yours. The first downloads packages (700 MB) and wants two fonts:
+# apt-get install fonts-wqy-zenhei fonts-arphic-uming.
+.PHONY: results-shipped-models results-random-heads results-reach
+results-shipped-models: $(VENV)/.test
+	$(BIN)/python experiments/shipped_models.py --out results/shipped_models
+results-random-heads: $(VENV)/.test
+	$(BIN)/python experiments/random_heads.py --out results/random_heads
+results-reach: $(VENV)/.test
+	$(BIN)/python experiments/reach_ocr.py --out results/reach_ocr --audits results/reach_ocr
+# Recognisers repaired, and what that costs and gains on rendered text; the same two fonts.
+.PHONY: results-repair
+results-repair: $(VENV)/.test
+	$(BIN)/python experiments/repair_ocr.py --out results/repair
+# German to English, and on a GPU: `make results-translate DATA=deu-eng.tsv.gz DEVICE=cuda`.
+.PHONY: results-translate
+DEVICE ?= cpu
+TRANSLATE := $(BIN)/python experiments/translate.py
+results-translate: $(VENV)/.test
+	$(TRANSLATE) prepare --data "$(DATA)"
+	$(TRANSLATE) train --device $(DEVICE) --decode
+	$(TRANSLATE) measure --device $(DEVICE)
+	$(TRANSLATE) score
+	$(TRANSLATE) audit
+	$(TRANSLATE) plot
+
+# The documentation site, in build/docs: open build/docs/index.html. The banner it leaves out advertises
+# another program.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build demo-report.html
 
@@ -52,7 +89,11 @@ $(VENV)/.demo: pyproject.toml Makefile | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --no-deps $(OCR_MODEL)
 	touch $@
 
+$(VENV)/.docs: pyproject.toml Makefile | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -e '.[docs]'
+	touch $@
+
 $(VENV)/.test: pyproject.toml Makefile | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -e '.[test]'
 	$(BIN)/python -m pip install --quiet --no-deps $(TEST_MODELS)
-	touch $@ $(VENV)/.demo
+	touch $@ $(VENV)/.demo $(VENV)/.docs

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from running import Run
 
+from uncork.reach.outlook import Outlook
+
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
@@ -79,6 +81,15 @@ def test_top_k_is_answered(run: Run, model: Path) -> None:
         (["--temperature", "0"], "temperature"),
         (["--check", "nowhere.npz"], "no such file"),
         (["--classes", "99"], "99"),
+        (["--alpha", "1.5"], "--output entmax"),
+        (["--output", "entmax", "--alpha", "1"], "alpha"),
+        (["--above", "3"], "two classes"),
+        (["--above", "a,b"], "class numbers"),
+        (["--top-set", "3", "--prefix", "4"], "one question"),
+        (["--prefix", "3,3"], "each once"),
+        (["--top-set", "99"], "class 99"),
+        (["--top-set", "3", "--top", "2"], "leave"),
+        (["--outlook", "near.json", "--temperature", "2"], "--outlook"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(
@@ -94,3 +105,57 @@ def test_damaged_files_of_proofs_are_refused(run: Run, model: Path, tmp_path: Pa
     damaged.write_bytes(proofs.read_bytes()[:700])
     assert "damaged" in run("reach", model, "--check", damaged).error
     assert "damaged" in run("reach", model, "--check", model).error
+
+
+@pytest.mark.parametrize(
+    ("question", "possible"),
+    [
+        (["--above", "13,12"], True),
+        (["--top-set", "13"], False),
+        (["--top-set", "0,13"], True),
+        (["--prefix", "0,13"], True),
+        (["--prefix", "13,0"], False),
+        (["--prefix", "0,6"], False),
+    ],
+)
+def test_questions_about_the_order_are_answered_with_a_proof(
+    run: Run, model: Path, question: list[str], possible: bool
+) -> None:
+    ran = run("reach", model, "--domain", "box:5", *question, "--json", "-")
+    assert ran.status == 0
+    found = ran.json()
+    assert found["possible"] is possible
+    assert set(found["proof"]) == ({"input"} if possible else {"pairs", "weights"})
+    said = run("reach", model, "--domain", "box:5", *question).out
+    assert (": possible" in said) is possible
+    assert "proof" in said
+
+
+def test_sparse_outputs_are_bounded_and_checked(run: Run, model: Path, tmp_path: Path) -> None:
+    proofs = tmp_path / "sparse.npz"
+    ran = run(
+        "reach", model, "--domain", "box:5", "--classes", "0,12,13", "--output", "sparsemax",
+        "--no-rank", "--certificates", proofs, "--json", "-", "--quiet",
+    )  # fmt: skip
+    rows = ran.json()["reach"]
+    assert [row["whole_support"] for row in rows] == [False, False, False]  # no lead of one in ±5
+    assert all(row["in_support"] for row in rows)
+    assert run("reach", model, "--check", proofs).status == 0
+    said = run("reach", model, "--classes", "0", "--output", "entmax", "--alpha", "1.2").out
+    assert "1.2-entmax: 0 of 1 never in the support, 1 can be all of it" in said
+
+
+def test_an_outlook_is_written_and_an_audit_can_hold_one(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
+    near = tmp_path / "near.json"
+    assert run("reach", model, "--domain", "box:5", "--outlook", near, "--quiet").status == 0
+    found = Outlook.load(near)
+    assert found.classes.tolist() == [12, 13, 14]
+    ran = run("audit", model, "--domain", "box:5", "--reach", "--json", "-", "--quiet")
+    rows = ran.json()["reach"]
+    assert [row["class"] for row in rows] == [12, 13, 14]
+    known = found.of(13)
+    assert known is not None
+    assert rows[1]["best_rank_upper"] == known["best_rank_upper"]
+    assert "how near they come" in run("audit", model, "--domain", "box:5", "--reach").out

@@ -8,6 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import uncork
+from models import PP_OCR_V4
 from uncork import Ball, Box, Head, LayerNorm, Unbounded, UncorkError
 from uncork.reach.sets import Arrangement, can_be_top, can_lead, can_rank_above
 from uncork.theory.braid import rankings
@@ -72,6 +74,12 @@ def test_an_input_that_is_named_does_what_is_claimed(domain) -> None:  # type: i
     assert lead is not None
     z = head.weight @ domain.affine(3).image(lead) + head.offsets
     assert np.argsort(-z)[:3].tolist() == order
+
+
+def test_a_lost_character_of_pp_ocr_v4_is_proven_never_first_here_too() -> None:
+    head = uncork.load(str(PP_OCR_V4))
+    assert can_be_top(head, [200]).possible is False
+    assert can_lead(head, [300, 301]).possible is True
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,18 @@ from uncork import __version__
 from uncork.cli.activations import activations
 from uncork.cli.audit import audit
 from uncork.cli.count import count
+from uncork.cli.draw import draw
 from uncork.cli.export import export
 from uncork.cli.figure import figure
 from uncork.cli.lost import lost
 from uncork.cli.output import fail
+from uncork.cli.playground import playground
 from uncork.cli.prevent import prevent_command
 from uncork.cli.random import random
 from uncork.cli.rank import rank
 from uncork.cli.reach import reach
+from uncork.cli.repair import repair_command
+from uncork.cli.serve import serve
 from uncork.cli.show import show
 from uncork.cli.sweep import sweep
 from uncork.cli.table import table
@@ -102,9 +106,13 @@ for _command in (
     table,
     figure,
     export,
+    serve,
+    draw,
+    playground,
 ):
     app.command()(_command)
 app.command("prevent")(prevent_command)
+app.command("repair")(repair_command)
 
 
 def _show_version(asked: bool) -> None:

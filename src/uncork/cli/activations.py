@@ -69,6 +69,13 @@ def activations(
         int, typer.Option(help="Tokens an encoder-decoder writes for a text.", metavar="N")
     ] = 64,
     resume: Annotated[bool, typer.Option("--resume", help="Continue after Ctrl-C.")] = False,
+    sample: Annotated[
+        str | None,
+        typer.Option(
+            help="Save the inputs that the quantiles are of, for uncork repair: .npz.",
+            metavar="FILE",
+        ),
+    ] = None,
     plot: Annotated[
         str | None, typer.Option(help="Draw the ranges: .png, .svg or .pdf.", metavar="FILE")
     ] = None,
@@ -86,8 +93,10 @@ def activations(
         raise UncorkError("no data: name files with --data")
     if not 0 <= margin < float("inf"):
         raise UncorkError(f"--margin {margin}: expected a share such as 0.1")
+    if sample is not None and not sample.endswith(".npz"):  # NumPy would add it
+        raise UncorkError(f"--sample {sample}: expected a name that ends in .npz")
     check_outputs(
-        {"--output": output, "--json": json_file, "--plot": plot},
+        {"--output": output, "--sample": sample, "--json": json_file, "--plot": plot},
         {"the model": model, **{f"the data {name}": name for name in files}},
     )
     settings: dict[str, Any] = {}
@@ -118,6 +127,8 @@ def activations(
     }  # fmt: skip
     if output is not None:
         write_domain(output, domain, provenance)
+    if sample is not None:
+        np.savez(sample, inputs=statistics.sample)
     if plot is not None:
         from uncork.activations.figure import write_figure
 
@@ -128,7 +139,12 @@ def activations(
         emit_json(result, json_file)
     if json_file != "-":
         _print(console(), runner, statistics, domain, items)
-        for what, path in (("domain", output), ("figure", plot), ("JSON", json_file)):
+        for what, path in (
+            ("domain", output),
+            ("sample", sample),
+            ("figure", plot),
+            ("JSON", json_file),
+        ):
             if path is not None:
                 use = f"; use it with --domain @{printable(path)}" if what == "domain" else ""
                 console().print(f"{what} written to {printable(path)}{use}", soft_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from enum import Enum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,9 +22,13 @@ from uncork.cli.output import check_outputs, console, emit_json, note
 from uncork.cli.partial import Partial
 from uncork.cli.summary import print_summary
 from uncork.errors import UncorkError
+from uncork.head import Head
 from uncork.load import Found, find
 from uncork.load.contents import printable
 from uncork.load.odd_rows import OddRows, odd_rows
+
+if TYPE_CHECKING:
+    from uncork.reach.outlook import Outlook
 
 
 class Algorithm(str, Enum):
@@ -74,6 +78,14 @@ def audit(
     report: Annotated[
         str | None, typer.Option(help="Write a page to read in a browser.", metavar="FILE.html")
     ] = None,
+    reach: Annotated[
+        bool,
+        typer.Option(
+            "--reach",
+            help="Also bound how near each unargmaxable class comes (its highest probability, its "
+            "best rank), for the report and --json: takes longer than the audit.",
+        ),
+    ] = False,
     certificates: Annotated[
         str | None, typer.Option(help="Write the proofs, for uncork verify.", metavar="FILE")
     ] = None,
@@ -190,12 +202,15 @@ def audit(
     try:
         odd = odd_rows(head, found.vocabulary)
         checking.run(result, head, quiet)
+        near = _outlook(head, result, device.value, jobs, quiet) if reach else None
     except KeyboardInterrupt:
         _keep(partial, result, "interrupted")
         raise typer.Exit(130) from None
     try:
         extra = {"domain_from": origin, **checking.extra()}
-        _write_files(result, odd, report, certificates, json_file, extra)
+        if near is not None:
+            extra["reach"] = [{"class": t, **(near.of(t) or {})} for t in near.classes.tolist()]
+        _write_files(result, odd, report, certificates, json_file, extra, near)
         kept = keeping.keep(result, certificates, quiet)
         gated = failing(result, known)
         if junit is not None:
@@ -217,6 +232,8 @@ def audit(
         for what, path in written.items():
             if path is not None:
                 out.print(f"{what} written to {printable(path)}", soft_wrap=True)
+        if near is not None and len(near):
+            out.print(near.summary(), soft_wrap=True)
         if kept:
             out.print(kept, soft_wrap=True)
         if known is not None:
@@ -269,6 +286,13 @@ def _keep(partial: Partial, audit: Audit, why: str) -> None:
     )
 
 
+def _outlook(head: Head, audit: Audit, device: str, jobs: int | None, quiet: bool) -> Outlook:
+    from uncork.reach.outlook import outlook
+
+    bar = not quiet and sys.stderr.isatty()
+    return outlook(head, audit, device=device, jobs=jobs, progress=bar)
+
+
 def _write_files(
     audit: Audit,
     odd: OddRows,
@@ -276,12 +300,13 @@ def _write_files(
     certificates: str | None,
     json_file: str | None,
     extra: dict[str, Any],
+    near: Outlook | None,
 ) -> None:
     if certificates is not None:
         audit.save(certificates)
     if report is not None:
         from uncork.report.page import write_report
 
-        write_report(audit, report, odd)
+        write_report(audit, report, odd, outlook=near)
     if json_file is not None and json_file != "-":
         emit_json({**audit.to_dict(), "odd": odd.as_dict(), **extra}, json_file)

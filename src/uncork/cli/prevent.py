@@ -26,6 +26,7 @@ from uncork.load.source import Found, find, open_source
 from uncork.random_heads import random_head
 from uncork.reach.prevent import METRICS, Prevention, row_norms
 from uncork.reach.prove_prevented import audit_prevented, prevent_as_stored
+from uncork.reach.repair import Repair
 from uncork.save import check_format, write_head
 
 _LISTED = 10
@@ -181,7 +182,7 @@ def _write_and_prove(
     draft = target.with_name(f".unproven-{os.getpid()}-{target.name}")
     try:
         write_head(found, np.asarray(made.weight), made.bias, draft)
-        changed = _read_back(found, made, draft)
+        changed = read_back(found, made, draft)
         result = audit_prevented(changed, made, **working)
         if not (len(result.unargmaxable) or len(result.undecided)):
             os.replace(draft, target)
@@ -190,7 +191,7 @@ def _write_and_prove(
     return result, changed
 
 
-def _read_back(found: Found, made: Prevention, draft: Path) -> Head:
+def read_back(found: Found, made: Prevention | Repair, draft: Path) -> Head:
     """The head as a reader of the new file finds it."""
     weight, bias = found.weight_name, found.bias_name
     for transpose in (False, True):
@@ -210,7 +211,7 @@ def _read_back(found: Found, made: Prevention, draft: Path) -> Head:
     )
 
 
-def _is(head: Head, made: Prevention) -> bool:
+def _is(head: Head, made: Prevention | Repair) -> bool:
     if head.weight.shape != made.weight.shape or (made.bias is not None and head.bias is None):
         return False
     if made.bias is None and head.bias is not None and head.offsets.any():

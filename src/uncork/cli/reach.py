@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Annotated, Any
+from enum import Enum
+from typing import Annotated
 
 import numpy as np
 import typer
-from rich.table import Table
 
 from uncork import __version__
 from uncork import chosen_classes as class_choice
 from uncork.audit import audit as run_audit
 from uncork.cli import options
-from uncork.cli.output import check_outputs, console, emit_json, shown
+from uncork.cli.output import check_outputs, console, emit_json
+from uncork.cli.reach_output import LISTED, described, print_result
+from uncork.cli.reach_sets import Question, answer
 from uncork.errors import UncorkError
 from uncork.head import Head
-from uncork.load.contents import printable
 from uncork.load.source import find
 from uncork.reach.certificates import (
     Certificates,
@@ -26,10 +27,18 @@ from uncork.reach.certificates import (
     read_certificates,
     write_certificates,
 )
-from uncork.reach.probability import HighestProbability, highest_probability
-from uncork.reach.rank import BestRank, best_rank
+from uncork.reach.outlook import Outlook
+from uncork.reach.probability import highest_probability
+from uncork.reach.rank import best_rank
+from uncork.reach.sparse import sparse_probability
 
-_LISTED = 20
+
+class Output(str, Enum):
+    """What turns logits into probabilities."""
+
+    softmax = "softmax"
+    sparsemax = "sparsemax"
+    entmax = "entmax"
 
 
 def reach(
@@ -45,8 +54,15 @@ def reach(
             help=class_choice.HELP, show_default="the unargmaxable ones", metavar="CLASSES"
         ),
     ] = None,
+    output: Annotated[
+        Output, typer.Option(help="What turns logits into probabilities.")
+    ] = Output.softmax,
+    alpha: Annotated[
+        float | None,
+        typer.Option(help="Of entmax: 2 is sparsemax, towards 1 softmax.", show_default="1.5"),
+    ] = None,
     temperature: Annotated[
-        float, typer.Option(help="Divides the logits before the softmax.", metavar="T")
+        float, typer.Option(help="Divides the logits before that.", metavar="T")
     ] = 1.0,
     probability: Annotated[
         bool, typer.Option("--probability/--no-probability", help="Bound the probability.")
@@ -58,9 +74,31 @@ def reach(
             help="Ask only whether classes can ever be in the top K: quicker.", metavar="K"
         ),
     ] = None,
+    above: Annotated[
+        str | None,
+        typer.Option(help="Ask instead: can class A ever rank above class B?", metavar="A,B"),
+    ] = None,
+    top_set: Annotated[
+        str | None,
+        typer.Option(
+            help="Ask instead: can exactly these classes be the top ones, in whatever order?",
+            metavar="A,B,…",
+        ),
+    ] = None,
+    prefix: Annotated[
+        str | None,
+        typer.Option(help="Ask instead: can these classes lead, in this order?", metavar="A,B,…"),
+    ] = None,
     certificates: Annotated[
         str | None,
         typer.Option(help="Write the proofs of all bounds to this file.", metavar="FILE"),
+    ] = None,
+    outlook: Annotated[
+        str | None,
+        typer.Option(
+            help="Write the bounds, for a report of the head (Audit.report(…, outlook=…)).",
+            metavar="FILE.json",
+        ),
     ] = None,
     check: Annotated[
         str | None,
@@ -77,12 +115,13 @@ def reach(
 
     Both are bounded from both sides, and every bound is proven. Without --classes the head is
     audited first, and the unargmaxable classes are asked about. With --check: exit status 1 if any
-    bound in the file is not proven. Examples:
+    bound in the file is not proven. With --above, --top-set or --prefix: an answer with its proof;
+    exit status 1 if there is no proof either way. Examples:
     uncork reach model.onnx --classes 17,99 --certificates bounds.npz;
     uncork reach model.onnx --check bounds.npz
     """
     check_outputs(
-        {"--json": json_file, "--certificates": certificates},
+        {"--json": json_file, "--certificates": certificates, "--outlook": outlook},
         {"the model": source, "the labels": labels, "the certificates": check},
     )
     options.checked_domain(domain)
@@ -90,6 +129,16 @@ def reach(
         raise UncorkError(f"--top {top}: expected one or more")
     if not (probability or rank):
         raise UncorkError("--no-probability and --no-rank leave nothing to do")
+    if outlook is not None and (not probability or temperature != 1.0 or output != "softmax"):
+        raise UncorkError("--outlook holds softmax probabilities at temperature 1: ask for them")
+    if alpha is not None and output != "entmax":
+        raise UncorkError(f"--alpha {alpha:g} means nothing for {output.value}: --output entmax")
+    question = Question.of(above, top_set, prefix)
+    if question is not None and (certificates or outlook or check or classes or top):
+        raise UncorkError(
+            f"{question.option} asks for one answer: leave --classes, --top, --check, "
+            "--certificates and --outlook out"
+        )
     began = time.perf_counter()
     found = find(
         source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain
@@ -97,6 +146,10 @@ def reach(
     head = found.head
     if check is not None:
         _report_check(_checked(check, head, device.value, jobs), check, source, json_file, began)
+        return
+    if question is not None:
+        if not answer(question, head, source, json_file, began):
+            raise typer.Exit(1)
         return
     bar = not quiet and sys.stderr.isatty()
     audited = None
@@ -108,7 +161,13 @@ def reach(
         audited = run_audit(head, classes=asked, device=device.value, jobs=jobs, progress=bar)
     result = Certificates(head.fingerprint, head.domain)
     if len(asked):
-        if probability:
+        if probability and output != "softmax":
+            result.sparse = sparse_probability(
+                head, asked, 2.0 if output == "sparsemax" else 1.5 if alpha is None else alpha,
+                temperature=temperature, audit=audited, device=device.value, jobs=jobs,
+                progress=bar,
+            )  # fmt: skip
+        elif probability:
             result.probability = highest_probability(
                 head, asked, temperature=temperature, audit=audited, device=device.value,
                 jobs=jobs, progress=bar,
@@ -121,11 +180,22 @@ def reach(
             )  # fmt: skip
     if certificates is not None:
         write_certificates(result, certificates)
-    described = _described(head, source, asked, result, top, temperature, began)
+    if outlook is not None:
+        _write_outlook(head, result, outlook)
+    plain = described(head, source, asked, result, top, temperature, began)
     if json_file is not None:
-        emit_json(described, json_file)
+        emit_json(plain, json_file)
     if json_file != "-":
-        _print(head, source, asked, result, top, certificates, described["seconds"])
+        print_result(head, source, asked, result, top, certificates, plain["seconds"])
+
+
+def _write_outlook(head: Head, result: Certificates, path: str) -> None:
+    none = np.empty(0)
+    if result.probability is None:
+        found = Outlook(none, none, none, fingerprint=head.fingerprint, domain=str(head.domain))
+    else:
+        found = Outlook.of_bounds(head, result.probability, result.rank)
+    found.save(path)
 
 
 def _checked(path: str, head: Head, device: str, jobs: int | None) -> Checked:
@@ -147,114 +217,9 @@ def _report_check(
         out = console()
         for what, count in checked.held.items():
             out.print(f"{count:>9,} classes: both bounds on the {what} hold")
-        for t, why in checked.failed[:_LISTED]:
+        for t, why in checked.failed[:LISTED]:
             out.print(f"    class {t}: {why}", soft_wrap=True)
         verdict = "every bound holds" if checked.ok else f"NOT PROVEN: {len(checked.failed):,}"
         out.print(f"{verdict} ({seconds:.2f} s)")
     if not checked.ok:
         raise typer.Exit(1)
-
-
-def _described(
-    head: Head,
-    source: str,
-    asked: np.ndarray,
-    result: Certificates,
-    top: int | None,
-    temperature: float,
-    began: float,
-) -> dict[str, Any]:
-    rows: list[dict[str, Any]] = [
-        {"class": int(t), "label": head.label(int(t))} for t in asked.tolist()
-    ]
-    if result.probability is not None:
-        p = result.probability
-        for row, low, high in zip(rows, p.lower.tolist(), p.upper.tolist(), strict=True):
-            row["probability"] = {"lower": low, "upper": high}
-    if result.rank is not None:
-        r = result.rank
-        for row, low, high in zip(rows, r.lower.tolist(), r.upper.tolist(), strict=True):
-            row["best_rank"] = {"lower": low, "upper": high}
-    return {
-        "uncork": __version__, "source": source, "fingerprint": head.fingerprint,
-        "domain": str(head.domain), "temperature": temperature, "top": top, "reach": rows,
-        "seconds": round(time.perf_counter() - began, 6),
-    }  # fmt: skip
-
-
-def _print(
-    head: Head,
-    source: str,
-    asked: np.ndarray,
-    result: Certificates,
-    top: int | None,
-    certificates: str | None,
-    seconds: float,
-) -> None:
-    out = console()
-    out.print(
-        f"{printable(source)}: {head.classes:,} classes × {head.features:,} features; "
-        f"inputs in {printable(str(head.domain))}",
-        soft_wrap=True,
-    )
-    if not len(asked):
-        out.print("no class is unargmaxable: every one can be first (--classes asks about others)")
-        return
-    table = Table()
-    table.add_column("class", justify="right")
-    table.add_column("label")
-    if result.probability is not None:
-        table.add_column("highest probability", justify="right")
-    if result.rank is not None:
-        table.add_column("best rank", justify="right")
-    for k in _order(result, len(asked))[:_LISTED].tolist():
-        cells = [f"{int(asked[k])}", shown(head.label(int(asked[k])))]
-        if result.probability is not None:
-            cells.append(_probability(result.probability, k))
-        if result.rank is not None:
-            cells.append(_rank(result.rank, k, top))
-        table.add_row(*cells)
-    out.print(table)
-    if len(asked) > _LISTED:
-        out.print(f"and {len(asked) - _LISTED:,} more (--json lists them all)")
-    p, r = result.probability, result.rank
-    if p is not None:
-        out.print(
-            f"highest probability: {p.lower.min():.3g} to {p.upper.max():.3g}, median "
-            f"{np.median(p.lower):.3g}; bounds agree to {float(p.gap.max()):.1g}"
-        )
-    if r is not None and top is not None:
-        never = len(r.never_in_top(top))
-        ever = int((r.upper <= top).sum())
-        out.print(
-            f"top {top}: {never:,} proven never in it, {ever:,} proven to reach it, "
-            f"{len(asked) - never - ever:,} open"
-        )
-    elif r is not None:
-        out.print(
-            f"best rank: bounds equal for {int((r.lower == r.upper).sum()):,} of {len(asked):,}; "
-            f"median ratio of upper to lower {np.median(r.upper / r.lower):.3g}"
-        )
-    if certificates is not None:
-        out.print(f"proofs in {printable(certificates)}; check them: uncork reach … --check")
-    out.print(f"every bound is proven ({seconds:.1f} s)")
-
-
-def _order(result: Certificates, count: int) -> np.ndarray:
-    if result.probability is not None:
-        return np.argsort(-result.probability.lower, kind="stable")
-    if result.rank is not None:
-        return np.argsort(result.rank.upper, kind="stable")
-    return np.arange(count)
-
-
-def _probability(p: HighestProbability, k: int) -> str:
-    low, high = float(p.lower[k]), float(p.upper[k])
-    return f"{low:.6g}" if high - low <= 2e-6 * low else f"{low:.6g} to {high:.6g}"
-
-
-def _rank(r: BestRank, k: int, top: int | None) -> str:
-    low, high = int(r.lower[k]), int(r.upper[k])
-    if top is not None and low > top:
-        return f"never in the top {top}"
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

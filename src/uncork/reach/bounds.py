@@ -66,11 +66,11 @@ def _block(
     device, xp = certifier.device, certifier.device.xp
     inputs = device.put(np.asarray(u, dtype=np.float64))
     x, drift, inside = certifier.seen(inputs)
-    z = _logits(certifier, x)  # (n, C)
+    z = logits(certifier, x)  # (n, C)
     here, own_at = device.put(np.arange(len(classes))), device.put(classes)
     own = z[here, own_at]
     s = (z - own[:, None]) * beta
-    off = _error(certifier, device.get(x), drift, device.get(xp.max(xp.abs(z), axis=1)), beta)
+    off = logit_error(certifier, device.get(x), drift, device.get(xp.max(xp.abs(z), axis=1)), beta)
     peak = xp.max(s, axis=1)
     s -= peak[:, None]
     kept = s > _LOWEST
@@ -101,7 +101,7 @@ def _bulk(total: float, share: float) -> float:
     return float(total * share / (1 - share) * (1 - 2.0**-40))
 
 
-def _logits(certifier: Certifier, x: Any) -> Any:
+def logits(certifier: Certifier, x: Any) -> Any:
     device, head = certifier.device, certifier.head
     parts = [
         x @ block.T + device.put(head.offsets[start : start + block.shape[0]])
@@ -110,7 +110,7 @@ def _logits(certifier: Certifier, x: Any) -> Any:
     return device.xp.concat(parts, axis=1)
 
 
-def _error(
+def logit_error(
     certifier: Certifier, x: np.ndarray, drift: np.ndarray, largest: np.ndarray, beta: float
 ) -> np.ndarray:
     """How far any β(z_i − z_t), as computed, may be from the true one: (n,)."""

@@ -24,11 +24,13 @@ from uncork.domain import Domain
 from uncork.domain.members import domain_from, members_of
 from uncork.errors import UncorkError
 from uncork.head import Head
+from uncork.reach import sparse_file
 from uncork.reach.alone import holds
 from uncork.reach.bounds import probability_bounds
 from uncork.reach.branching import Cases, cases_bound
 from uncork.reach.probability import HighestProbability
 from uncork.reach.rank import BestRank, rank_at
+from uncork.reach.sparse import SparseProbability
 
 _KIND = "uncork reach certificates"
 _VERSION = 1
@@ -43,6 +45,7 @@ class Certificates:
     domain: Domain
     probability: HighestProbability | None = None
     rank: BestRank | None = None
+    sparse: SparseProbability | None = None
 
 
 @dataclass
@@ -92,6 +95,9 @@ def write_certificates(found: Certificates, path: str | os.PathLike[str]) -> Non
             str(k): [_plain(left_out, mixture) for left_out, mixture in cases.items()]
             for k, cases in enumerate(r.cases) if cases is not None
         }  # fmt: skip
+    if found.sparse is not None:
+        more, header["sparse"] = sparse_file.arrays_of(found.sparse)
+        arrays |= more
     target = Path(path)
     temporary = target.with_name(target.name + ".part")
     try:
@@ -137,6 +143,10 @@ def check_certificates(
             _check_probability(certifier, found.probability, checked)
         if found.rank is not None:
             _check_rank(certifier, found.rank, checked)
+        if found.sparse is not None:
+            failed = sparse_file.failures(certifier, found.sparse)
+            checked.failed += failed
+            checked.held["sparse probability"] = len(found.sparse.classes) - len(failed)
     return checked
 
 
@@ -280,4 +290,6 @@ def _read(arrays: dict[str, np.ndarray], head: Head) -> Certificates:
             ids, column("rank_lower", len(ids), "iu"), column("rank_upper", len(ids), "iu"),
             inputs("rank_input", len(ids)), groups, cases,
         )  # fmt: skip
+    if "sparse_class" in arrays:
+        found.sparse = sparse_file.read(arrays, header["sparse"], head.classes, latent)
     return found

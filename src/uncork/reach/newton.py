@@ -50,10 +50,12 @@ def maximise(
     is (1−ε) f(u) + ε β(z̄ − z_t), z̄ the mean of all logits: at its minimum p and the mean row
     balance.
     """
-    return _Batch(view, classes, beta, gap, starts, whitened, lean).run(stop)
+    return Batch(view, classes, beta, gap, starts, whitened, lean).run(stop)
 
 
-class _Batch:
+class Batch:
+    """The steps of many classes. A subclass says what else than −log P is minimised."""
+
     def __init__(
         self,
         view: View,
@@ -63,6 +65,7 @@ class _Batch:
         starts: np.ndarray | None,
         whitened: np.ndarray | None,
         lean: float,
+        shares: bool = True,
     ) -> None:
         self.view, self.backend, self.xp = view, view.backend, view.backend.xp
         self.classes, self.beta, self.gap, self.lean = classes, beta, gap, lean
@@ -71,16 +74,16 @@ class _Batch:
         self.result = np.empty((len(classes), view.width))
         self.where = np.arange(len(classes))  # the place of each live class in the result
         self.own = view.rows[self.backend.index(classes)]
-        self._begin(starts, view.whitened() if whitened is None else whitened)
+        self._begin(starts, view.whitened() if whitened is None else whitened, shares)
         self.damping = self.xp.full_like(self.value, 1e-2)
         self.hessian: Any = None
 
-    def _begin(self, starts: np.ndarray | None, whitened: np.ndarray) -> None:
+    def _begin(self, starts: np.ndarray | None, whitened: np.ndarray, shares: bool) -> None:
         view, put = self.view, self.backend.put
         guess = self.backend.get(self.own) @ whitened / self.beta
         with np.errstate(invalid="ignore"):
             middle = view.inside(np.zeros_like(guess))
-            tries = [view.inside(middle + share * guess) for share in _SHARES]
+            tries = [view.inside(middle + share * guess) for share in _SHARES if shares]
             for start in () if starts is None else starts:
                 known = np.isfinite(start).all(axis=1, keepdims=True)
                 tries.append(view.inside(np.where(known, start, middle)))
@@ -95,13 +98,9 @@ class _Batch:
         xp, index = self.xp, self.backend.index
         z = self.view.logits(u) * self.beta
         own = z[index(np.arange(len(self.classes))), index(self.classes)]
-        top = xp.max(z, axis=1)
-        p = xp.exp(z - top[:, None])
-        mass = xp.sum(p, axis=1)
-        value = top - own + xp.log(mass)
+        value, p = self._weigh(z, own)
         if self.lean:
             value = (1 - self.lean) * value - self.lean * self.beta * xp.sum(u * self.own, axis=1)
-        p /= mass[:, None]
         if not hasattr(self, "value"):
             better = value == value
             self.value, self.p, self.u = value, p, u
@@ -115,7 +114,16 @@ class _Batch:
             self.value = xp.where(better, value, self.value)
         return better
 
-    def run(self, stop: Callable[[], bool]) -> np.ndarray:
+    def _weigh(self, z: Any, own: Any) -> tuple[Any, Any]:
+        """The value for each row of logits, and the share p of each class in its gradient."""
+        xp = self.xp
+        top = xp.max(z, axis=1)
+        p = xp.exp(z - top[:, None])
+        mass = xp.sum(p, axis=1)
+        p /= mass[:, None]
+        return top - own + xp.log(mass), p
+
+    def run(self, stop: Callable[[], bool] = bool) -> np.ndarray:
         xp, get = self.xp, self.backend.get
         self.stale = np.ones(len(self.classes), dtype=bool)
         self.missed = np.full(len(self.classes), _MISSED)
@@ -182,17 +190,23 @@ class _Batch:
             shape = (len(self.classes), view.width, view.width)
             self.hessian = backend.put(np.zeros(shape))
         for row in np.flatnonzero(self.stale).tolist():
-            p = self.p[row]
-            falling = xp.flip(xp.sort(p), axis=0)
-            count = int(
-                xp.sum(xp.astype(xp.cumulative_sum(falling) < 1 - self.missed[row], xp.int64))
-            )
-            part = p >= falling[min(count, len(p) - 1)]
-            away = (view.coarse[part] - xp.astype(self.centre[row], view.coarse.dtype)) * xp.astype(
-                xp.sqrt(p[part]), view.coarse.dtype
+            rows, part, weights = self._bend(row)
+            away = (rows[part] - xp.astype(self.centre[row], rows.dtype)) * xp.astype(
+                xp.sqrt(weights[part]), rows.dtype
             )[:, None]
-            self.hessian[row] = xp.astype(self.beta**2 * (away.T @ away), p.dtype)
+            self.hessian[row] = xp.astype(self.beta**2 * (away.T @ away), weights.dtype)
         self.stale[:] = False
+
+    def _bend(self, row: int) -> tuple[Any, Any, Any]:
+        """What one class's Hessian sums over: rows, which of them (C,), and their weights (C,)."""
+        xp, p = self.xp, self.p[row]
+        falling = xp.flip(xp.sort(p), axis=0)
+        count = int(xp.sum(xp.astype(xp.cumulative_sum(falling) < 1 - self.missed[row], xp.int64)))
+        return self.view.coarse, p >= falling[min(count, len(p) - 1)], p
+
+    def _straight(self) -> Any:
+        """Added to the diagonal of the model where it may have no curvature at all: (n, m)."""
+        return 0.0
 
     def _step(self) -> Any:
         """The minimum of the damped model over the free features, moved into the set."""
@@ -201,8 +215,9 @@ class _Batch:
         diagonal = np.arange(self.view.width)
         model = self.hessian + 0.0
         size = self.hessian[:, diagonal, diagonal]
-        size = size + 1e-3 * xp.mean(size, axis=1, keepdims=True) + 1e-30
-        model[:, diagonal, diagonal] += self.damping[:, None] * size
+        straight = self._straight()
+        size = size + 1e-3 * xp.mean(size, axis=1, keepdims=True) + 1e-30 + straight
+        model[:, diagonal, diagonal] += self.damping[:, None] * size + straight
         if np.isfinite(self.view.radius):
             return self._in_ball(model) - u
         held = ((u <= self.lower) & (g > 0)) | ((u >= self.upper) & (g < 0))

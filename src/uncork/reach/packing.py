@@ -3,7 +3,10 @@
 At every input each mixture has a class at or above t, so k disjoint ones prove that k classes are.
 The classes are dealt into groups, those that beat t at its best input first, so that every group
 gets its share of them; whether t lies in the hull of a group is found for all groups at once
-(Gordan's alternative, as in `audit.centre`, with the whole group as the working set).
+(Gordan's alternative, as in `audit.centre`, with the whole group as the working set). What a
+mixture uses up is what counts: classes that beat t at its best input are scarce, so of a group's
+mixtures a vertex with as little of them as can be is taken (a small linear programme). What is left
+is dealt again.
 """
 
 from __future__ import annotations
@@ -16,9 +19,12 @@ from uncork.audit.verdict import Mixture
 
 _STEPS = 40
 _RIDGE = 1e-12
-_LARGEST = 6  # widths in a group at most
+_LARGEST = 12  # widths in a group at most
+_SMALL = 200  # classes that a group may always have
 _FEWER = (0.5, 0.7, 0.7, 0.8, 0.9)  # shares of a mixture's classes kept, tried in turn
-_WORTH = 4  # mixtures found for each one still sought
+_COLUMNS = 5  # widths: classes of a group that its vertex is chosen from
+_ROOM = 1e-8  # weight of the height in a vertex: what the proof has to spare for rounding
+_CHEAP = 1e-3  # what a class costs a vertex, where a scarce one costs 1
 _BYTES = 64 << 20  # rows of groups solved in one go
 
 
@@ -42,15 +48,17 @@ class Dealer:
             height[0, -1] = -1.0
             extra.append(height)
         self.extra = np.concatenate(extra)
+        self.scarce: np.ndarray = np.zeros(len(self.others), dtype=bool)
 
     def disjoint(self, y: np.ndarray, most: int, guess: int = 8) -> list[Mixture]:
         """Up to `most` mixtures of pairwise disjoint sets, as many as dealing finds.
 
-        `y` (width,) is a direction at which few classes beat t; `guess` says how many mixtures to
-        begin with: as many as a similar class had, say.
+        `y` (width,) is a direction at which few classes beat t; `guess` says how many groups to
+        begin with.
         """
         found = [Mixture(np.array([i]), np.ones(1)) for i in self.same.tolist()]
         strength = self.unit @ y
+        self.scarce = strength >= 0
         pool = np.argsort(-strength, kind="stable")  # positions among the others, strongest first
         count = max(1, guess)
         while len(found) < most and len(pool):
@@ -63,14 +71,11 @@ class Dealer:
             elif count == 1:
                 break
             count = max(1, len(held) or count // 3)
-            if count < len(found) // _WORTH:  # what could still be found is not worth the search
-                break
         return found
 
     def _deal(self, pool: np.ndarray, count: int) -> list[Mixture]:
         """Mixtures of those among `count` groups dealt from the pool that hold one."""
-        most = max(_LARGEST * self.space.width, _BYTES // (8 * self.space.width * count))
-        size = min(-(-len(pool) // count), most)
+        size = min(-(-len(pool) // count), max(_LARGEST * self.space.width, _SMALL))
         dealt = pool
         if size * count < len(pool):  # the strongest blockers, and an even sample of the rest
             strong = size * count // 2
@@ -97,10 +102,14 @@ class Dealer:
             good: np.ndarray = np.asarray(np.isfinite(duals).all(axis=1))
             duals = np.where(good[:, None], duals, 0.0)
             weights, fine = balanced(self.space.backend, rows, duals)
-            weights = self._fewer(rows, weights, fine, count)
             for k, group in enumerate(part):
                 usable = bool(good[k] and fine[k])
-                result.append(self._mixture(group, weights[k]) if usable else None)
+                vertex = self._vertex(group, rows[k], duals[k]) if usable else None
+                if vertex is None and usable:
+                    one = slice(k, k + 1)
+                    shares = self._fewer(rows[one], weights[one], fine[one], count)[0]
+                    vertex = self._mixture(group, shares)
+                result.append(vertex)
         return result
 
     def _fewer(
@@ -118,6 +127,28 @@ class Dealer:
             fewer, good = balanced(self.space.backend, rows, fewer)
             weights = np.where((good & fine)[:, None], fewer, weights)
         return weights
+
+    def _vertex(self, group: np.ndarray, rows: np.ndarray, duals: np.ndarray) -> Mixture | None:
+        """A mixture of no more of the group's classes than it needs, few of them scarce."""
+        from scipy.optimize import linprog
+
+        width = self.space.width
+        chosen = np.sort(np.argsort(-duals[: len(group)])[: _COLUMNS * width])
+        cost = np.where(self.scarce[group[chosen]], 1.0, _CHEAP)
+        at, named, least = chosen, np.ones(len(chosen)), np.zeros(len(chosen))
+        if self.space.lifted:  # the height, with a little weight: room for rounding
+            at, cost = np.append(chosen, len(rows) - 1), np.append(cost, 0.0)
+            named, least = np.append(named, 0.0), np.append(least, _ROOM)
+        solved = linprog(
+            cost, A_eq=np.vstack([rows[at].T, named]), b_eq=np.append(np.zeros(width), 1.0),
+            bounds=[(low, None) for low in least.tolist()], method="highs-ds",
+        )  # fmt: skip
+        if solved.status != 0:
+            return None
+        sparse = np.zeros(len(rows))
+        sparse[at] = np.where(solved.x > 1e-12, solved.x, 0.0)
+        moved, good = balanced(self.space.backend, rows[None], sparse[None])
+        return self._mixture(group, moved[0]) if good[0] else None
 
     def _mixture(self, group: np.ndarray, weights: np.ndarray) -> Mixture | None:
         shares = weights[: len(group)] / self.lengths[group]

@@ -113,9 +113,7 @@ def _search(
     view = View(head, domain, backend)
     certifier = Certifier(head, domain, backend)
     whitened = view.whitened()
-    infinite = isinstance(view.base, Unbounded) or (
-        isinstance(view.base, Box) and not np.isfinite([view.lower, view.upper]).all()
-    )
+    infinite = is_infinite(view)
     size = int(np.clip(_BATCH_BYTES // (24 * head.classes), 1, _BATCH))
     # Neighbours have much the same optimum: similar classes end their steps together.
     order = np.argsort(backend.get(view.rows[backend.index(asked)]) @ _principal(view))
@@ -131,7 +129,7 @@ def _search(
     def work(part: np.ndarray) -> tuple[np.ndarray, Any]:
         some = asked[part]
         rows = backend.get(view.rows[backend.index(some)])
-        starts = _starts(view, audit, some, infinite) + _nearest(rows, recent[-_RECENT:])
+        starts = witnesses(view, audit, some, infinite) + _nearest(rows, recent[-_RECENT:])
         u = maximise(view, some, 1 / temperature, gap / 5, np.array(starts), whitened)
         recent.append((rows, u))
         if infinite:  # where t wins, farther out it wins by more
@@ -152,13 +150,20 @@ def _search(
     return result
 
 
+def is_infinite(view: View) -> bool:
+    """Whether u may be as large as you like."""
+    return isinstance(view.base, Unbounded) or (
+        isinstance(view.base, Box) and not np.isfinite([view.lower, view.upper]).all()
+    )
+
+
 def _principal(view: View) -> np.ndarray:
     """The direction in which the rows vary most: (m,)."""
     covariance = view.backend.get(view.rows.T @ view.rows)
     return np.linalg.eigh(covariance)[1][:, -1]
 
 
-def _starts(
+def witnesses(
     view: View, audit: Audit | None, classes: np.ndarray, infinite: bool
 ) -> list[np.ndarray]:
     """Witnesses of the argmaxable classes, each (n, m), NaN where there is none."""

@@ -41,7 +41,8 @@ _MOVE = (0.3, 0.003)  # radians a step
 _SHARES = (1.0, 0.2)  # of the domain's extent, where lengths matter
 _BATCH_BYTES = 96 << 20
 _OPEN = 400  # pairs settled exactly at one input
-_TRIES = 2  # numbers of groups to deal
+_GROUP = 12  # widths in a group of the first deal
+_SHALLOW = 8  # classes above t at its input for each group: of few, no more can come
 _BRANCHED = 4  # widths: heads of so few features are also branched on
 
 
@@ -140,17 +141,16 @@ class _Ranks:
         parts = np.array_split(order, min(len(order), self.backend.jobs))
 
         def work(part: np.ndarray) -> None:
-            guess = 0
             for k in part.tolist():
-                guess = self._bound(result, k, top, guess)
+                self._bound(result, k, top)
                 self.bar.advance(1)
 
         with self.backend.threads() as over:
             list(over(work, parts))
         return result
 
-    def _bound(self, result: BestRank, k: int, top: int | None, guess: int) -> int:
-        """Both bounds of one class; returns how many groups served it best."""
+    def _bound(self, result: BestRank, k: int, top: int | None) -> None:
+        """Both bounds of one class."""
         t = int(result.classes[k])
         equals = self.equals.get(t, np.array([t]))
         result.upper[k] = rank_at(self.certifier, t, result.inputs[k], equals)
@@ -158,26 +158,16 @@ class _Ranks:
         if top is not None:
             most = min(most, top)
         if most < 1:
-            return guess
+            return
         dealer = Dealer(self.space, self.points, t, equals)
         y = self.space.directions((result.inputs[k] - self._origin())[None])[0]
-        largest = max(1, int(self.head.classes / (2 * self.space.width)))
-        count = min(guess or largest, largest, most)
-        best: list[Mixture] = []
-        served = guess or count
-        for _ in range(1 if guess else _TRIES):
-            if count <= len(best):
-                break
-            held = self._certified(t, dealer.disjoint(y, most, count))
-            if len(held) > len(best):
-                best, served = held, count
-            count = count * 2 // 3
+        count = max(1, min(most // _SHALLOW, int(self.head.classes / (_GROUP * self.space.width))))
+        best = self._certified(t, dealer.disjoint(y, most, count))
         if not best:
             best = self._certified(t, dealer.disjoint(y, 1, 1))
         result.mixtures[k], result.lower[k] = best, 1 + len(best)
         if self.space.width <= _BRANCHED and len(best) < most:
             self._branch(result, k, dealer, equals, most)
-        return served
 
     def _branch(
         self, result: BestRank, k: int, dealer: Dealer, equals: np.ndarray, most: int

@@ -18,7 +18,8 @@ import numpy as np
 
 from uncork.audit.backend import Backend
 from uncork.audit.certify import Certifier
-from uncork.audit.exact import alternative
+from uncork.audit.exact import Limit, alternative
+from uncork.audit.mixtures import balanced
 from uncork.audit.rigour import gamma, row_norms
 from uncork.audit.space import Space
 from uncork.audit.support import upper_bound, upper_bound_exactly
@@ -126,7 +127,10 @@ class _Programme:
             if solved.status != 0:
                 break
             if not solved.x[-1] > 1e-11:
-                return self._impossible(-solved.ineqlin.marginals[: len(rows)])
+                duals = self._clearly(rows, fixed)
+                if duals is None:
+                    duals = -solved.ineqlin.marginals
+                return self._impossible(np.concatenate([rows, fixed]), duals)
             if not self._add(solved.x[:-1]):
                 return self._possible(solved.x[:-1])
         return Arrangement(None)
@@ -176,10 +180,33 @@ class _Programme:
                 return False
         return True
 
-    def _impossible(self, duals: np.ndarray) -> Arrangement:
+    def _clearly(self, rows: np.ndarray, fixed: np.ndarray) -> np.ndarray | None:
+        """Duals of the pairs and fixed rows that leave as much room as there is; None where no
+        length matters. The programme above ends at zero, and any of its duals will do for it."""
+        from scipy.optimize import linprog
+
+        if not self.space.lifted:
+            return None
+        both, sides = np.concatenate([rows, fixed[:-1]]), len(fixed) - 1
+        slack = np.append(np.ones(len(rows)), np.zeros(sides))
+        solved = linprog(
+            np.append(np.zeros(rows.shape[1] - 1), -1.0),
+            A_ub=np.column_stack([both[:, :-1], slack]), b_ub=-both[:, -1],
+            bounds=[(None, None)] * rows.shape[1], method="highs-ds",
+        )  # fmt: skip
+        if solved.status != 0:
+            return None
+        duals = np.maximum(-solved.ineqlin.marginals, 0.0)
+        return np.append(duals, max(float(duals @ both[:, -1]), 0.0))
+
+    def _impossible(self, rows: np.ndarray, duals: np.ndarray) -> Arrangement:
         pairs = np.array(self.pairs)
         lengths = np.linalg.norm(self.points[pairs[:, 1]] - self.points[pairs[:, 0]], axis=1)
-        weights = np.maximum(duals, 0.0) / np.where(lengths > 0, lengths, 1.0)
+        # The programme's tolerance is seen from far out in the domain; rounding alone is not.
+        duals = np.maximum(duals, 0.0)
+        moved, good = balanced(self.space.backend, rows[None], duals[None])
+        duals = (moved[0] if good[0] else duals)[: len(pairs)]
+        weights = duals / np.where(lengths > 0, lengths, 1.0)
         kept = np.flatnonzero(weights > 1e-12 * weights.max(initial=0.0))
         if not len(kept):
             return Arrangement(None)
@@ -246,7 +273,10 @@ class _Programme:
                         side = [Fraction(0)] * (head.features + 1)
                         side[k], side[-1] = Fraction(sign), -sign * Fraction(bound)
                         sides.append(side)
-        kind, values = alternative([*rows, height], sides, time.monotonic() + _SECONDS)
+        try:
+            kind, values = alternative([*rows, height], sides, time.monotonic() + _SECONDS)
+        except Limit:
+            return None
         if kind != "mixture":
             return None
         found = tuple(Fraction(v) for v in values[: len(rows)])

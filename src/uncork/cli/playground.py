@@ -1,0 +1,61 @@
+"""`uncork playground`: the page on which heads of two features can be played with, as one file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from uncork.cli import options
+from uncork.cli.output import check_outputs, console
+
+
+def playground(
+    output: Annotated[
+        str,
+        typer.Option("-o", "--output", help="The page: FILE.html (- for stdout).", metavar="FILE"),
+    ],
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            help="Open the page on this head of 2 features and at most 10 classes.",
+            metavar="SOURCE",
+        ),
+    ] = None,
+    weight: options.Weight = None,
+    bias: options.Bias = None,
+    transpose: options.Transpose = False,
+    labels: options.Labels = None,
+    domain: Annotated[
+        str,
+        typer.Option(help="Inputs that can arrive: box:R or unbounded.", metavar="SPEC"),
+    ] = "unbounded",
+) -> None:
+    """Write the playground: one page that works offline and sends nothing anywhere.
+
+    Drag class vectors and see which inputs each class wins, and which class can never win.
+    Example: uncork playground -o playground.html
+    """
+    from uncork.domain import parse_domain
+    from uncork.errors import UncorkError
+    from uncork.load import load
+    from uncork.web.playground import standalone
+
+    check_outputs({"--output": output}, {"SOURCE": source, "--labels": labels})
+    head = None
+    if source is not None:
+        head = load(
+            source,
+            weight=weight, bias=bias, transpose=transpose, labels=labels,
+            domain=parse_domain(domain),
+        )  # fmt: skip
+    elif weight or bias or transpose or labels:
+        raise UncorkError("--weight, --bias, --transpose and --labels need a SOURCE")
+    page = standalone(head)
+    if output == "-":
+        sys.stdout.write(page)
+        return
+    Path(output).write_text(page, encoding="utf-8")
+    console().print(f"written to {output}: open it in a browser", soft_wrap=True)

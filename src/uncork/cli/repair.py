@@ -1,0 +1,309 @@
+"""`uncork repair`: the smallest edit of a head that makes its classes argmaxable, proven."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from uncork import __version__
+from uncork.audit import Audit
+from uncork.audit.backend import choose_backend
+from uncork.audit.low_precision import low_precision
+from uncork.chosen_classes import HELP, chosen_classes
+from uncork.cli import options
+from uncork.cli.output import check_outputs, console, emit_json, shown
+from uncork.cli.prevent import read_back
+from uncork.errors import UncorkError
+from uncork.head import Head
+from uncork.load.contents import printable
+from uncork.load.source import Found, find
+from uncork.progress import Progress, ProgressBar
+from uncork.reach.prove_repaired import audit_repaired, witnesses_of
+from uncork.reach.repair import Repair, repair
+from uncork.reach.repair_price import Price, price, read_inputs
+from uncork.save import check_format, write_head
+
+_LISTED = 10
+
+
+class How(str, Enum):
+    """What is edited."""
+
+    bias = "bias"
+    row = "row"
+
+
+class Norm(str, Enum):
+    """What of the bias's change is to be small."""
+
+    inf = "inf"
+    one = "1"
+
+
+def repair_command(
+    source: Annotated[
+        str, typer.Argument(help="Model file to repair a copy of.", metavar="SOURCE")
+    ],
+    out: Annotated[
+        str,
+        typer.Option(
+            "-o",
+            "--out",
+            metavar="FILE",
+            help="The repaired copy: same format as SOURCE, or .npz for the head alone.",
+        ),
+    ],
+    how: Annotated[
+        How, typer.Option(help="bias: biases change. row: rows of lost classes move.")
+    ] = How.bias,
+    norm: Annotated[
+        Norm, typer.Option(help="bias: the largest change is to be small, or the sum of all.")
+    ] = Norm.inf,
+    classes: Annotated[str | None, typer.Option(help=HELP, metavar="LIST")] = None,
+    activations: Annotated[
+        str | None,
+        typer.Option(
+            help="Hidden states to count changed predictions on: .npy, or .npz of uncork "
+            "activations --sample.",
+            metavar="FILE",
+        ),
+    ] = None,
+    certificates: Annotated[
+        str | None,
+        typer.Option(
+            help="An earlier audit of SOURCE (uncork audit --certificates): saves making it.",
+            metavar="FILE",
+        ),
+    ] = None,
+    proofs: Annotated[
+        str | None,
+        typer.Option(
+            help="Write the proofs of the repaired copy, for uncork verify.", metavar="FILE"
+        ),
+    ] = None,
+    weight: options.Weight = None,
+    bias: options.Bias = None,
+    transpose: options.Transpose = False,
+    labels: options.Labels = None,
+    domain: options.Domain = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(help="For the search of --norm 1, and for each proof.", metavar="SECONDS"),
+    ] = None,
+    device: options.OnDevice = options.Device.auto,
+    jobs: options.Jobs = None,
+    json_file: options.Json = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Make unargmaxable classes argmaxable by the smallest edit, write a copy, and prove it.
+
+    Every class of the written copy is proven anew. Exit status 1, and nothing written, if one that
+    should be argmaxable is not. Example: uncork repair model.onnx -o repaired.onnx
+    """
+    check_outputs(
+        {"-o": out, "--proofs": proofs, "--json": json_file},
+        {"the model": source, "the hidden states": activations, "the audit": certificates},
+    )
+    options.checked_domain(domain)
+    found = find(
+        source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain
+    )
+    head = found.head
+    check_format(found, out, needs_bias=how is How.bias)
+    _rehearse(found, out)
+    chosen = None if classes is None else chosen_classes(classes, head, found.vocabulary)
+    states = None if activations is None else read_inputs(activations, head.features)
+    known = None if certificates is None else _known(certificates, head)
+    bar: Progress = ProgressBar() if not quiet and sys.stderr.isatty() else Progress()
+    with bar:
+        made = repair(
+            head, chosen, how=how.value, norm=norm.value, audit=known, device=device.value,
+            jobs=jobs, progress=bar, time_limit=time_limit,
+        )  # fmt: skip
+        working = {"device": device.value, "jobs": jobs, "progress": bar, "time_limit": time_limit}
+        done = not len(made.left)
+        proven, changed = made.audit, made.head(head)
+        if done:
+            proven, changed, done = _write_and_prove(found, made, out, working)
+    cost = None
+    if done and proofs is not None:
+        proven.save(proofs)
+    if done:
+        given = witnesses(made, head) if states is None else states
+        cost = price(head, changed, given, made.freed) if len(given) else None
+    backend = choose_backend(device.value, jobs)
+    low = low_precision(changed, proven.proofs, backend, head.domain)
+    result = _described(head, made, proven, changed, cost, activations, low, out if done else None)
+    if json_file is not None:
+        emit_json(result, json_file)
+    if json_file != "-":
+        _print(head, made, result, cost, activations)
+    if not done:
+        raise typer.Exit(1)
+
+
+def _rehearse(found: Found, out: str) -> None:
+    """Raises before any work if the file's head cannot be replaced (it is quantised, say)."""
+    draft = Path(out).with_name(f".rehearsal-{os.getpid()}-{Path(out).name}")
+    try:
+        write_head(found, np.asarray(found.head.weight), found.head.offsets, draft)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _known(path: str, head: Head) -> Audit:
+    """An audit from a file, every proof in it checked."""
+    from uncork.audit.certify import Certifier
+    from uncork.audit.verify import verify_proofs
+
+    known = Audit.load(path, head)
+    if known.fingerprint != head.fingerprint or known.domain != head.domain:
+        raise UncorkError(f"--certificates {path} is of another head or another domain")
+    backend = choose_backend("cpu")
+    failed = verify_proofs(Certifier(head, head.domain, backend), known.proofs, backend).failed
+    if len(failed):
+        raise UncorkError(f"--certificates {path}: {len(failed):,} proofs do not hold")
+    return known
+
+
+def witnesses(made: Repair, head: Head) -> np.ndarray:
+    """Inputs (n, d) at which the classes that were argmaxable before won: hidden states to look at
+    where none are given."""
+    others = np.setdiff1d(np.arange(head.classes), made.freed)
+    inputs = made.inputs[others]
+    inputs = inputs[np.isfinite(inputs).all(axis=1)]
+    view = head.domain.affine(head.features)
+    return view.image(inputs) if view.steps else inputs
+
+
+def _write_and_prove(
+    found: Found, made: Repair, out: str, working: dict[str, Any]
+) -> tuple[Audit, Head, bool]:
+    """Audits what a reader of the written file finds; the file stays only if that is proven."""
+    target = Path(out)
+    draft = target.with_name(f".unproven-{os.getpid()}-{target.name}")
+    try:
+        write_head(found, np.asarray(made.weight), made.bias, draft)
+        changed = read_back(found, made, draft)
+        asked = made.audit.asked
+        wanted = None
+        if asked is not None:
+            wanted = np.zeros(changed.classes, dtype=bool)
+            wanted[asked] = True
+        proven = audit_repaired(
+            changed, witnesses_of(made.audit, made.head(found.head)), wanted=wanted, **working
+        )
+        good = np.union1d(proven.argmaxable, proven.tied)
+        was = np.union1d(made.audit.argmaxable, made.audit.tied)
+        done = len(np.setdiff1d(was, good)) == 0
+        if done:
+            os.replace(draft, target)
+    finally:
+        draft.unlink(missing_ok=True)
+    return proven, changed, done
+
+
+def _described(
+    head: Head,
+    made: Repair,
+    proven: Audit,
+    changed: Head,
+    cost: Price | None,
+    states: str | None,
+    low: dict[str, Any] | None,
+    written: str | None,
+) -> dict[str, Any]:
+    change = changed.offsets - head.offsets
+    moved = np.zeros(head.classes)
+    if made.how == "row":
+        for start, block in head.blocks(8192):
+            after = changed.rows(start, start + len(block))
+            moved[start : start + len(block)] = np.linalg.norm(after - block, axis=1)
+    result: dict[str, Any] = {
+        "uncork": __version__, "source": head.source, "fingerprint": head.fingerprint,
+        "repaired_fingerprint": changed.fingerprint, "classes": head.classes,
+        "features": head.features, "dtype": head.dtype, "domain": str(head.domain),
+        "how": made.how, "norm": made.norm if made.how == "bias" else None,
+        "freed": [{"class": int(t), "label": head.label(int(t)), "raised": float(change[t]),
+                   "moved": float(moved[t])} for t in made.freed],
+        "left": [int(t) for t in made.left], "size": made.size, "needed": made.needed,
+        "bias_change": [float(change.min()), float(np.median(change)), float(change.max())],
+        "rows_moved": int((moved > 0).sum()), "largest_move": float(moved.max(initial=0.0)),
+        "counts": {name: int(count) for name, count in proven.counts.items()},
+        "tied": [int(t) for t in proven.tied], "notes": list(made.notes),
+        "price": None if cost is None else {**asdict(cost), "share": cost.share,
+                                            "states": states or "witnesses of the audit"},
+        "written": written,
+        "seconds": {name: float(s) for name, s in proven.seconds.items()},
+    }  # fmt: skip
+    if low is not None:
+        weak = np.intersect1d([*low["tying"], *low["losing"]], made.freed)
+        result["low_precision"] = {"dtype": low["dtype"], "freed_not_told_apart": len(weak)}
+    return result
+
+
+def _print(
+    head: Head, made: Repair, result: dict[str, Any], cost: Price | None, states: str | None
+) -> None:
+    to = console()
+    to.print(
+        f"{printable(head.source)}: {head.classes:,} classes × {head.features} features, "
+        f"{head.dtype}, {head.domain}",
+        soft_wrap=True,
+    )
+    if not len(made.freed) and not len(made.left):
+        to.print("nothing to repair: every class asked for is argmaxable or tied already")
+    elif made.how == "bias":
+        what = "largest change" if made.norm == "inf" else "sum of all changes"
+        to.print(
+            f"{len(made.freed):,} classes freed by the bias; {what}, up to a common constant: "
+            f"{made.size:.6g}; proven: no less than {made.needed:.6g} will do",
+            soft_wrap=True,
+        )
+    else:
+        to.print(
+            f"{len(made.freed):,} classes freed by moving {result['rows_moved']:,} rows; longest "
+            f"move {made.size:.6g}; proven: no less than {made.needed:.3g} will do",
+            soft_wrap=True,
+        )
+    if len(made.freed):
+        some = ", ".join(shown(head.label(int(t))) for t in made.freed[:_LISTED])
+        rest = len(made.freed) - _LISTED
+        to.print(f"freed: {some}{f' and {rest:,} more' if rest > 0 else ''}", soft_wrap=True)
+    for line in made.notes:
+        to.print(f"note: {line}", soft_wrap=True)
+    counts = ", ".join(f"{n:,} {name}" for name, n in result["counts"].items() if n)
+    to.print(f"afterwards, proven: {counts}")
+    if len(made.left):
+        some = ", ".join(shown(head.label(int(t))) for t in made.left[:_LISTED])
+        rest = len(made.left) - _LISTED
+        to.print(f"not freed: {some}{f' and {rest:,} more' if rest > 0 else ''}", soft_wrap=True)
+    if result["tied"]:
+        to.print("tied classes have equal rows: no bias tells them apart (--how row does)")
+    weak = result.get("low_precision", {}).get("freed_not_told_apart", 0)
+    if weak:
+        to.print(
+            f"{weak:,} of the freed classes win by less than {head.dtype} arithmetic resolves: "
+            "first in theory, not when the model runs",
+            soft_wrap=True,
+        )
+    if cost is not None:
+        where = f"of {cost.inputs:,} hidden states of {printable(states)}" if states else (
+            f"of the {cost.inputs:,} inputs at which classes were known to win"
+        )  # fmt: skip
+        to.print(
+            f"price: {cost.changed:,} predictions change {where} ({cost.share:.3%}), "
+            f"{cost.to_freed:,} of them to freed classes",
+            soft_wrap=True,
+        )
+    if result["written"] is not None:
+        to.print(f"written to {printable(result['written'])}", soft_wrap=True)
+    else:
+        to.print("not every class was freed and proven: nothing written")

@@ -1,0 +1,182 @@
+"""Argmax regions: which class wins where, in the plane of two features or the space of three."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from uncork.domain import Unbounded
+from uncork.draw.cells import (
+    View,
+    cut,
+    domain_bounds,
+    inside,
+    region,
+    rows_of,
+    solid,
+    square,
+    view_of,
+)  # fmt: skip
+from uncork.draw.globe import VIEW, draw_globe
+from uncork.draw.style import INK, LABELLED, colour, faces, mixed, names, text
+from uncork.head import Head
+
+_MOST_WALLS = 28  # lines between every two of 8 classes; more would hide the regions
+_APART = 0.3  # how far solids are moved from the middle, in half-widths
+_LIGHT = np.array([0.35, -0.6, 0.72])
+
+
+def seen_of(head: Head) -> tuple[str, ...]:
+    """The panels that show where each class wins.
+
+    Without a bias only the direction of an input matters: three features are a globe.
+    """
+    if head.features == 2:
+        return ("plane",)
+    small = isinstance(head.domain, Unbounded) or (np.array(domain_bounds(head)) != 0).all()
+    return ("front", "back") if head.bias is None and small else ("solids",)
+
+
+def draw_regions(
+    axes: Any, head: Head, lost: np.ndarray, panel: str, extent: float | None = None
+) -> None:
+    """Draw one of `seen_of`'s panels; "solids" wants 3-D axes, the others plain ones."""
+    if panel in ("front", "back"):
+        draw_globe(axes, head, lost, VIEW if panel == "front" else -VIEW)
+        return
+    view = view_of(head, extent)
+    (_plane if panel == "plane" else _space)(axes, head, lost, view)
+
+
+def _plane(axes: Any, head: Head, lost: np.ndarray, view: View) -> None:
+    weight, bias = rows_of(head)
+    low, high = view.bounds()
+    edge = square(low, high)
+    label = names(head)
+    for t in winners(head, lost):
+        polygon = region(weight, bias, t, edge)
+        if len(polygon) < 3:
+            continue
+        face = mixed(colour(t), "#ffffff", 0.55)
+        axes.fill(*polygon.T, facecolor=face, edgecolor="white", linewidth=1.2, zorder=1)
+    if head.classes * (head.classes - 1) // 2 <= _MOST_WALLS:
+        draw_walls(axes, weight, bias, edge)
+    for t in winners(head, lost):
+        polygon = region(weight, bias, t, edge)
+        if len(polygon) < 3 or head.classes > LABELLED:
+            continue
+        where, radius = inside(polygon)
+        if radius > 0.035 * view.half:
+            size = min(15.0, 9 + 30 * radius / view.half / max(len(label[t]), 1))
+            text(
+                axes, where, label[t], fontsize=size, fontweight="bold",
+                color=mixed(colour(t), "#000000", 0.35), halo=2.5, zorder=4,
+            )  # fmt: skip
+    if not view.whole:
+        axes.plot(
+            *np.vstack([edge, edge[:1]]).T, color=INK, linewidth=1.0, linestyle="--", zorder=3
+        )
+    frame_plane(axes, view.middle, view.half, "x")
+
+
+def draw_walls(axes: Any, weight: np.ndarray, bias: np.ndarray, edge: np.ndarray) -> None:
+    """The lines on which two classes are equal, as far as they lie within a polygon."""
+    for i, j in itertools.combinations(range(len(weight)), 2):
+        normal, offset = weight[i] - weight[j], float(bias[i] - bias[j])
+        ends = crossing(edge, normal, offset)
+        if ends is not None:
+            axes.plot(*ends.T, color=INK, linewidth=0.6, alpha=0.75, zorder=2)
+
+
+def crossing(edge: np.ndarray, normal: np.ndarray, offset: float) -> np.ndarray | None:
+    """Where the line normal · p + offset = 0 enters and leaves a polygon: (2, 2)."""
+    size = float(np.linalg.norm(normal))
+    if size == 0:
+        return None
+    part = cut(edge, normal / size, offset / size)
+    on = part[np.abs(part @ normal / size + offset / size) < 1e-9 * np.abs(edge).max()]
+    if len(on) < 2:
+        return None
+    return on[[0, -1]]
+
+
+def frame_plane(axes: Any, middle: np.ndarray, half: float, letter: str) -> None:
+    """A square view with quiet axes."""
+    axes.set_xlim(middle[0] - half, middle[0] + half)
+    axes.set_ylim(middle[1] - half, middle[1] + half)
+    axes.set_aspect("equal")
+    axes.set_xlabel(f"${letter}_1$", labelpad=2)
+    axes.set_ylabel(f"${letter}_2$", labelpad=0)
+    axes.locator_params(nbins=5)
+    axes.tick_params(labelsize=7.5, length=2.5, pad=2)
+
+
+def winners(head: Head, lost: np.ndarray) -> list[int]:
+    """The classes that have a region; of equal ones the first."""
+    rows = np.column_stack([head.rows(0, head.classes), head.offsets])
+    _, first = np.unique(rows, axis=0, return_index=True)
+    return [int(t) for t in sorted(first) if not lost[t]]
+
+
+def _space(axes: Any, head: Head, lost: np.ndarray, view: View) -> None:
+    """Each class's region as a solid within the view, moved a little apart from the others."""
+    weight, bias = rows_of(head)
+    low, high = view.bounds()
+    label = names(head)
+    light = _LIGHT / np.linalg.norm(_LIGHT)
+    polygons, shades = [], []
+    shown = []
+    for t in winners(head, lost):
+        sides = solid(weight, bias, t, low, high)
+        if not sides:
+            continue
+        middle = np.vstack(sides).mean(axis=0)
+        away = middle - view.middle
+        shift = _APART * view.half * away / (float(np.linalg.norm(away)) or 1.0)
+        for side in sides:
+            normal = np.cross(side[1] - side[0], side[2] - side[0])
+            normal = normal / (float(np.linalg.norm(normal)) or 1.0)
+            if normal @ (side.mean(axis=0) - middle) < 0:
+                normal = -normal
+            lit = 0.5 * (1 + float(normal @ light))
+            polygons.append(side + shift)
+            shade = mixed(colour(t), "#ffffff", 0.18 + 0.36 * lit)
+            shades.append(tuple((0.72 + 0.28 * lit) * v for v in shade))
+        shown.append(t)
+    if polygons:
+        faces(axes, polygons, facecolors=shades, edgecolors=[(0.2, 0.2, 0.2, 0.55)], linewidths=0.5)
+    _legend(axes, [(t, label[t]) for t in shown])
+    frame_space(axes, view.middle, (1 + _APART) * view.half, "x")
+
+
+def _legend(axes: Any, shown: list[tuple[int, str]]) -> None:
+    from matplotlib.patches import Patch
+
+    if len(shown) > LABELLED:
+        return
+    handles = [Patch(facecolor=mixed(colour(t), "#ffffff", 0.2), label=name) for t, name in shown]
+    legend = axes.legend(
+        handles=handles, loc="upper center", bbox_to_anchor=(0.5, 1.0), frameon=False, fontsize=8,
+        ncols=min(len(shown), 10), columnspacing=0.9, handletextpad=0.35,
+        handlelength=1.0, handleheight=1.0, labelspacing=0.35,
+    )  # fmt: skip
+    for entry in legend.get_texts():
+        entry.set_parse_math(False)
+
+
+def frame_space(axes: Any, middle: np.ndarray, half: float, letter: str) -> None:
+    """A cube with quiet walls, seen from above and the side."""
+    for k, axis in enumerate("xyz"):
+        getattr(axes, f"set_{axis}lim")(middle[k] - half, middle[k] + half)
+        getattr(axes, f"set_{axis}label")(f"${letter}_{k + 1}$", labelpad=-4)
+        drawn = getattr(axes, f"{axis}axis")
+        drawn.set_pane_color((0.975, 0.975, 0.975, 1.0))
+        drawn._axinfo["grid"].update(color="#e3e3e3", linewidth=0.4)
+        drawn.set_tick_params(labelsize=7, labelcolor=INK, pad=-2)
+        drawn.line.set_color("#b5b5b5")
+    axes.locator_params(nbins=5)
+    axes.set_proj_type("ortho")
+    axes.set_box_aspect((1, 1, 1), zoom=1.03)
+    axes.view_init(elev=21, azim=-56)

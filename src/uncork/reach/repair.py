@@ -1,0 +1,380 @@
+"""The smallest edit of a trained head that makes every class argmaxable, or those chosen.
+
+A class is argmaxable iff its plane z_t stands above all others at some input, so the biases at
+which every class touches the surface max_i z_i are those of a convex function of the rows:
+−b_i = φ(w_i), with the inputs as slopes. The smallest change of the bias is a convex regression,
+and all of its constraints are linear in biases and inputs together.
+
+    ∞-norm   Raise each lost class by its own δ_t (`surface`) and nobody else: no class stands above
+             the surface, so nobody is buried. A common constant is free, and with it the largest
+             change is max δ_t/2. No change does with less: at the mixture that proves δ_t, class t
+             must gain δ_t on an average of others, so somebody moves by half of it.
+    1-norm   Lowering one class may free hundreds. `least` alternates between a linear programme
+             over the mixtures met so far, a lower bound, and raising what still lies below, an
+             upper one.
+
+Both are infima: touching is not yet leading. A little more, as little as rounding allows, makes
+every class with a row of its own strictly first somewhere (`strict`). Equal rows tie whatever is
+done. Every class is proven anew on the biases as they are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from uncork.audit import Audit, Verdict, audit
+from uncork.audit.backend import Backend
+from uncork.audit.certify import Certifier
+from uncork.audit.duplicates import equal_classes
+from uncork.domain import Domain
+from uncork.errors import UncorkError
+from uncork.head import Head
+from uncork.progress import Progress, ProgressBar
+from uncork.reach.prove_repaired import audit_repaired, witnesses_of
+from uncork.reach.strict import make_strict
+from uncork.reach.surface import Depths, Surface, depths, proven_leads
+from uncork.reach.view import View
+
+HOW = ("bias", "row")
+NORMS = ("inf", "1")
+_GAP = 0.01  # raises may exceed the largest that is needed by this share
+_SHRUNK = 1e-3  # of the domain: kept free for witnesses to move in
+_ROWS = 8192
+_AGAIN = 8  # times that classes buried by rounding are raised anew
+_CERTIFIED = 16  # of the deepest classes, whose depth is proven
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A new weight and bias, what they are, and why less would not do."""
+
+    weight: np.ndarray  # (C, d) in the head's own type
+    bias: np.ndarray | None  # (C,) float64, exact in the type that is stored
+    how: str
+    norm: str
+    freed: np.ndarray  # (n,) classes that were lost and are not
+    tied: np.ndarray  # classes whose row equals another's: nothing tells them apart
+    left: np.ndarray  # classes asked for that are still lost or undecided
+    inputs: np.ndarray  # (C, latent): where each class should win; NaN where that is not known
+    size: float  # of the change in its norm, after the best common constant
+    needed: float  # proven: no smaller change of the bias does; for rows, of any one row
+    audit: Audit  # of the repaired head, in memory
+    notes: tuple[str, ...] = ()
+
+    def head(self, like: Head) -> Head:
+        """The repaired head, with labels and domain of the one it came from."""
+        stored = like.weight if like.bias is None else like.bias
+        bias = self.bias
+        if bias is not None and stored.dtype.kind not in "iub":
+            bias = bias.astype(stored.dtype)
+        return Head(self.weight, bias, like.labels, like.domain, source=like.source)
+
+
+@dataclass(frozen=True)
+class BiasNeeded:
+    """For each class, proven: its bias alone has to be raised by `lower` at least; by any more than
+    `upper` it is argmaxable, at `inputs`. Zero for classes that are argmaxable already.
+
+    As an array it is `upper`.
+    """
+
+    classes: np.ndarray  # (n,)
+    lower: np.ndarray  # (n,)
+    upper: np.ndarray  # (n,)
+    inputs: np.ndarray  # (n, latent)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.upper, dtype=dtype)
+
+
+def bias_needed(
+    head: Head,
+    classes: Sequence[int] | np.ndarray,
+    *,
+    audit: Audit | None = None,
+    domain: Domain | None = None,
+    jobs: int | None = None,
+    progress: bool | Progress = False,
+    stop: Callable[[], bool] = bool,
+) -> BiasNeeded:
+    """The least raise of each class's own bias, the others as they are, that makes it argmaxable.
+
+    An `audit` of the head is made unless given. `stop` is asked between classes: those not solved
+    for by then have a `lower` of 0, and an `upper` that is infinite or larger than it need be.
+    """
+    head = head if domain is None else head.replace(domain=domain)
+    known = _audit_of(head, audit, jobs)
+    asked = np.asarray(classes, dtype=np.int64)
+    backend = Backend(jobs)
+    view = View(head, head.domain, backend)
+    verdicts = known.proofs.verdicts
+    below = asked[(verdicts[asked] == Verdict.UNARGMAXABLE) | (verdicts[asked] == 0)]
+    carriers = np.flatnonzero((verdicts != Verdict.UNARGMAXABLE) & (verdicts != 0))
+    shown = _bar(progress)
+    with shown, np.errstate(all="ignore"):
+        shown.stage("repair", len(below))
+        surface = Surface(view, carriers)
+        found = depths(surface, np.unique(below), backend.jobs, shown, stop)
+        lower = certified_depths(head, surface, found, np.arange(len(found.classes)), backend)
+    place = {int(t): k for k, t in enumerate(found.classes)}
+    result = BiasNeeded(
+        asked, np.zeros(len(asked)), np.zeros(len(asked)), np.full((len(asked), view.width), np.nan)
+    )
+    for k, t in enumerate(asked.tolist()):
+        if t in place:
+            at = place[t]
+            result.lower[k], result.upper[k] = lower[at], max(0.0, found.raises[at])
+            result.inputs[k] = found.inputs[at]
+    return result
+
+
+def repair(
+    head: Head,
+    classes: Sequence[int] | np.ndarray | None = None,
+    *,
+    how: str = "bias",
+    norm: str = "inf",
+    audit: Audit | None = None,
+    device: str = "auto",
+    jobs: int | None = None,
+    progress: bool | Progress = False,
+    time_limit: float | None = None,
+) -> Repair:
+    """The smallest edit found that makes all classes argmaxable, or those named, and loses none.
+
+    how         "bias": biases change. "row": rows of lost classes move, nothing else
+    norm        "inf" or "1": what of the bias's change is to be small
+    audit       of this head, if there is one: it saves making it
+    time_limit  seconds for the search; what it left is in `left`
+    """
+    if how not in HOW:
+        raise UncorkError(f"how {how!r} is not known: expected {' or '.join(HOW)}")
+    if norm not in NORMS:
+        raise UncorkError(f"norm {norm!r} is not known: expected {' or '.join(NORMS)}")
+    with _bar(progress) as shown, np.errstate(all="ignore"):
+        known = _audit_of(head, audit, jobs, device, shown)
+        job = Repairing(head, known, classes, norm, device, jobs, shown, time_limit)
+        if how == "row":
+            from uncork.reach.repair_row import move_rows
+
+            return move_rows(job)
+        return job.run()
+
+
+class Repairing:
+    """A head under repair: biases, witnesses and verdicts so far."""
+
+    def __init__(
+        self,
+        head: Head,
+        known: Audit,
+        classes: Sequence[int] | np.ndarray | None,
+        norm: str,
+        device: str,
+        jobs: int | None,
+        shown: Progress,
+        time_limit: float | None,
+    ) -> None:
+        self.head, self.norm, self.shown = head, norm, shown
+        self.device, self.jobs, self.time_limit = device, jobs, time_limit
+        self.backend = Backend(jobs)
+        self.before = known.proofs.verdicts
+        self.asked = np.ones(head.classes, dtype=bool)
+        if classes is not None:
+            self.asked[:] = False
+            self.asked[np.asarray(classes, dtype=np.int64)] = True
+        good = (self.before == Verdict.ARGMAXABLE) | (self.before == Verdict.TIED)
+        self.wanted = self.asked | good  # what is argmaxable stays so, asked for or not
+        self.equals = _equal_rows(head)
+        self.inputs = witnesses_of(known, head)
+        self.notes: list[str] = []
+
+    def run(self) -> Repair:
+        head = self.head
+        stored = head.weight if head.bias is None else head.bias
+        dtype = stored.dtype if stored.dtype.kind not in "iub" else np.dtype(np.float64)
+        current, verdicts, needed = head, self.before, 0.0
+        best: tuple[int, Head, Audit] | None = None
+        for attempt in range(_AGAIN):
+            lost = self.wanted & (verdicts != Verdict.ARGMAXABLE) & (verdicts != Verdict.TIED)
+            if not lost.any():
+                break
+            # What the first change buried is raised, whatever the norm: little is missing.
+            norm = self.norm if attempt == 0 else "inf"
+            bias, proven = self._raise(current, verdicts, np.flatnonzero(lost), dtype, norm)
+            if attempt == 0:
+                needed = proven
+            current = replace_bias(head, bias)
+            result = self.prove(current)
+            verdicts = result.proofs.verdicts
+            good = (verdicts == Verdict.ARGMAXABLE) | (verdicts == Verdict.TIED)
+            left = int((self.wanted & ~good).sum())
+            if best is not None and left >= best[0] and attempt > 2:
+                break  # some bury one another whatever is done
+            if best is None or left < best[0]:
+                best = left, current, result
+            if left:
+                self.notes.append(f"{left:,} were buried by others or by rounding, and raised too")
+        if best is None:
+            return self.result(head, None, needed)
+        return self.result(best[1], best[2], needed)
+
+    def _raise(
+        self, head: Head, verdicts: np.ndarray, lost: np.ndarray, dtype: np.dtype, norm: str
+    ) -> tuple[np.ndarray, float]:
+        """Biases at which the lost classes lead somewhere, and what is proven to be needed."""
+        view = View(head, head.domain, self.backend)
+        rises = (verdicts == Verdict.ARGMAXABLE) | (verdicts == Verdict.TIED)
+        carriers = np.flatnonzero(rises)
+        surface = Surface(view, carriers)
+        offset = head.offsets - np.asarray(self.backend.get(view.bias))  # of an image: w·x₀ too
+        # A row equal to a carrier's can only be made to tie with it; of other equals one speaks.
+        alone = np.array([not self._twin(t, rises) for t in lost.tolist()], dtype=bool)
+        free = self._speakers(lost[alone], head)
+        self.shown.stage("repair", len(free))
+        if norm == "1":
+            from uncork.reach.least import least_change
+
+            others = self.wanted.copy()
+            others[np.setdiff1d(lost, free)] = False
+            surface = Surface(view, carriers, shrunk=_SHRUNK)
+            least = least_change(
+                Certifier(head, head.domain, self.backend), surface, free, others,
+                self.inputs, self.equals, self.backend.jobs, self.time_limit,
+            )  # fmt: skip
+            base, touching, inputs = least.base, least.touching, least.inputs
+            needed, self.inputs = least.needed, least.witnesses
+        else:
+            found = depths(surface, free, self.backend.jobs, self.shown, gap=_GAP)
+            deepest = np.argsort(-np.where(found.exact, found.raises, -np.inf))[:_CERTIFIED]
+            proven = certified_depths(head, surface, found, deepest, self.backend)
+            needed = float(np.nanmax(proven, initial=0.0)) / 2
+            shrunk = Surface(view, carriers, shrunk=_SHRUNK)
+            if len(free) and not shrunk.contains(found.inputs).all():
+                surface = shrunk
+                found = depths(surface, free, self.backend.jobs, gap=_GAP)
+            touching, inputs = found.classes, found.inputs
+            base = surface.all_bias.copy()
+            base[touching] += np.maximum(found.raises, 0.0)
+        bias = head.offsets.copy()
+        if len(touching):
+            largest = float((base - surface.all_bias)[touching].max())
+            made = make_strict(
+                surface, touching, inputs, base, head.offsets, offset, dtype, self.equals, largest,
+            )  # fmt: skip
+            self.inputs[touching] = made.inputs
+            bias = made.bias
+        return self._copy_twins(bias, rises), needed
+
+    def _twin(self, t: int, rises: np.ndarray) -> bool:
+        return self.equals[t] >= 0 and bool((rises & (self.equals == self.equals[t])).any())
+
+    def _speakers(self, lost: np.ndarray, head: Head) -> np.ndarray:
+        """Of lost classes with equal rows the one of largest bias, and all others."""
+        kept = []
+        for t in lost.tolist():
+            group = lost[self.equals[lost] == self.equals[t]] if self.equals[t] >= 0 else None
+            if group is None or t == group[np.argmax(head.offsets[group])]:
+                kept.append(t)
+        return np.array(kept, dtype=np.int64)
+
+    def _copy_twins(self, bias: np.ndarray, rises: np.ndarray) -> np.ndarray:
+        """Equal rows get one bias, where one of them is asked for: then they tie."""
+        for key in np.unique(self.equals[self.equals >= 0]):
+            group = np.flatnonzero(self.equals == key)
+            if self.asked[group].any():
+                bias[group[self.wanted[group]]] = bias[group].max()
+        return bias
+
+    def prove(self, head: Head) -> Audit:
+        return audit_repaired(
+            head, self.inputs, wanted=self.wanted, device=self.device, jobs=self.jobs,
+            progress=self.shown, time_limit=self.time_limit,
+        )  # fmt: skip
+
+    def result(self, current: Head, proven: Audit | None, needed: float) -> Repair:
+        """What became of the head; `proven` is None where there was nothing to do."""
+        proven = self.prove(current) if proven is None else proven
+        verdicts = proven.proofs.verdicts
+        good = (verdicts == Verdict.ARGMAXABLE) | (verdicts == Verdict.TIED)
+        was = (self.before == Verdict.ARGMAXABLE) | (self.before == Verdict.TIED)
+        how = "bias" if current.weight is self.head.weight else "row"
+        if how == "bias":
+            size = change_size(current.offsets - self.head.offsets, self.norm)
+        else:
+            size = max(
+                float(np.linalg.norm(current.rows(start, start + len(block)) - block, axis=1).max())
+                for start, block in self.head.blocks(_ROWS)
+            )
+        new = witnesses_of(proven, current)
+        inputs = np.where(np.isfinite(new), new, self.inputs)
+        return Repair(
+            current.weight, None if current.bias is None else current.offsets, how, self.norm,
+            np.flatnonzero(good & ~was), np.flatnonzero(verdicts == Verdict.TIED),
+            np.flatnonzero(self.wanted & ~good), inputs, size, needed, proven, tuple(self.notes),
+        )  # fmt: skip
+
+
+def change_size(change: np.ndarray, norm: str) -> float:
+    """The ∞-norm or 1-norm of a change of biases, after the common constant that makes it least."""
+    if norm == "inf":
+        return float(np.ptp(change)) / 2
+    return float(np.abs(change - np.median(change)).sum())
+
+
+def replace_bias(head: Head, bias: np.ndarray) -> Head:
+    """The head with other biases, in the type that biases (or else weights) are stored in."""
+    stored = head.weight if head.bias is None else head.bias
+    dtype = np.dtype(np.float64) if stored.dtype.kind in "iub" else stored.dtype
+    return head.replace(bias=bias.astype(dtype))
+
+
+def certified_depths(
+    head: Head, surface: Surface, found: Depths, which: np.ndarray, backend: Backend
+) -> np.ndarray:
+    """Proven lower bounds on the depth of some of the classes: (n,), 0 where nothing is proven."""
+    lower = np.zeros(len(which))
+    places, proposals = [], []
+    for place, k in enumerate(which.tolist()):
+        mixture = found.mixtures[k]
+        if mixture is not None and found.raises[k] > surface.close:
+            places.append(place)
+            proposals.append((int(found.classes[k]), mixture))
+    proven = proven_leads(Certifier(head, head.domain, backend), surface, proposals)
+    lower[places] = [lead if lead > 0 else 0.0 for _, lead in proven]
+    return lower
+
+
+def _equal_rows(head: Head) -> np.ndarray:
+    """One number for each group of classes with equal rows, −1 for the others: (C,)."""
+    keys = np.full(head.classes, -1)
+    for k, group in enumerate(equal_classes(head.replace(bias=None))):
+        keys[group] = k
+    return keys
+
+
+def _audit_of(
+    head: Head,
+    known: Audit | None,
+    jobs: int | None,
+    device: str = "auto",
+    shown: Progress | None = None,
+) -> Audit:
+    if known is None:
+        return audit(head, device=device, jobs=jobs, progress=shown or False)
+    if known.fingerprint != head.fingerprint or known.domain != head.domain:
+        raise UncorkError("the audit is of another head or another domain: make one of this head")
+    return known
+
+
+def _bar(progress: bool | Progress) -> Progress:
+    if isinstance(progress, Progress):
+        return progress
+    return ProgressBar() if progress else Progress()
+
+
+__all__ = ["BiasNeeded", "Repair", "bias_needed", "repair"]

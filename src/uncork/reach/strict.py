@@ -1,0 +1,146 @@
+"""From touching the surface to standing above it: a little more, told apart from class to class.
+
+Classes raised until they touch the surface share first place there. Each of them is given a little
+more, κ − g(w_t), with g strictly convex around an apex a:
+
+    g(w) = ε ρ₀ (|w − a|/ρ₀)^p,   ρ₀ the largest |w − a|,   p = 5/4.
+
+At u_t + ∇g(w_t), with u_t where class t touched, t leads every other raised class s by at least
+g(w_s) − g(w_t) − ∇g(w_t)·(w_s − w_t) > 0, and every class that carries the surface by κ, less what
+these gain on the way: κ is chosen to cover that. So distinct rows end up strictly first, each at
+its own input, and ε may be as small as rounding allows. A power near one serves rows that crowd
+(untrained ones, a billionth apart) as well as those far out: a square would see only the latter.
+
+Rounding. Biases are stored in the head's own type, and floats are finest around 0. A constant
+added to all biases changes nothing, so where rounding spoils the order the apex is put at 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from uncork.reach.surface import Surface
+
+_POWER = 1.25
+_SHARE = 0.01  # of the largest raise: the little more, to begin with
+_FACTORS = (1.0, 10.0, 100.0, 1000.0)
+_STEP = 1e-3  # how far a witness moves where nothing else gives a scale
+_BLOCK = 512
+
+
+@dataclass(frozen=True)
+class Strict:
+    """Biases (C,) as stored, in float64; inputs (n, latent) for the raised classes; who leads."""
+
+    bias: np.ndarray
+    inputs: np.ndarray
+    leads: np.ndarray  # (n,) of the raised classes at their inputs, in floats
+    shift: float  # the constant that all biases were moved by
+
+
+def make_strict(
+    surface: Surface,
+    touching: np.ndarray,
+    inputs: np.ndarray,
+    base: np.ndarray,
+    stored: np.ndarray,
+    offset: np.ndarray,
+    dtype: np.dtype,
+    equals: np.ndarray,
+    largest: float,
+) -> Strict:
+    """Biases at which each class of `touching` leads strictly, rounded to `dtype`.
+
+    base      (C,) biases at which they touch the surface, each at its row of `inputs`
+    stored    (C,) the file's biases, which stay as they are where `base` does, unless shifted
+    offset    (C,) what the biases of the surface lack to be the file's
+    equals    (C,) one number for classes with equal rows, which nothing tells apart
+    largest   the largest raise, which sets the scale
+    """
+    rows = surface.all_rows
+    own = rows[touching]
+    apex = own[np.argmin(((own - np.median(own, axis=0)) ** 2).sum(axis=1))]
+    length = float(np.median(np.linalg.norm(rows - apex, axis=1))) or 1.0
+    room = float(surface.room[surface.room > 0].min(initial=np.inf))
+    smallest = _STEP * min(1.0, room) if largest <= surface.close else _SHARE * largest / length
+    if surface.shrunk:  # so that no witness leaves the domain on its way
+        smallest = min(smallest, 0.5 * surface.shrunk * room)
+    best: Strict | None = None
+    for factor in _FACTORS:
+        epsilon = min(smallest * factor, 0.1 * room)
+        g, slope = _bowl(own - apex, epsilon)
+        moved = np.array([surface.view.inside(u[None])[0] for u in inputs + slope])
+        for shifted in (False, True):
+            wanted = base.copy()
+            wanted[touching] -= g
+            more = _cover(surface, touching, moved, wanted, apex)
+            wanted[touching] += max(more, 0.0) * 1.1 + 0.1 * epsilon * length
+            lowest = touching[np.argmin(g)]
+            shift = -float(wanted[lowest] + offset[lowest]) if shifted else 0.0
+            bias = np.where(base == surface.all_bias, stored, base + offset) + shift
+            bias[touching] = wanted[touching] + (offset[touching] + shift)
+            bias = _rounded(bias, dtype)
+            leads = leads_at(surface, touching, moved, bias - (offset + shift), apex, equals)
+            made = Strict(bias, moved, leads, shift)
+            if best is None or (leads > 0).sum() > (best.leads > 0).sum():
+                best = made
+            if (leads > 0).all():
+                return made
+    assert best is not None
+    return best
+
+
+def _bowl(away: np.ndarray, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
+    """g and its gradient at rows minus the apex: (n, m) → (n,), (n, m)."""
+    far = np.linalg.norm(away, axis=1)
+    widest = float(far.max(initial=0.0))
+    if widest == 0:
+        return np.zeros(len(away)), np.zeros_like(away)
+    share = far / widest
+    g = epsilon * widest * share**_POWER
+    with np.errstate(divide="ignore", invalid="ignore"):
+        unit = np.where(far[:, None] > 0, away / far[:, None], 0.0)
+    return g, epsilon * _POWER * (share ** (_POWER - 1))[:, None] * unit
+
+
+def _cover(
+    surface: Surface, touching: np.ndarray, inputs: np.ndarray, bias: np.ndarray, apex: np.ndarray
+) -> float:
+    """By how much other classes are above the raised ones at these inputs, at most."""
+    others = np.setdiff1d(np.arange(surface.view.classes), touching)
+    if not len(others):
+        return 0.0
+    rows, offsets = surface.all_rows[others] - apex, bias[others]
+    worst = -np.inf
+    for start in range(0, len(touching), _BLOCK):
+        some, u = touching[start : start + _BLOCK], inputs[start : start + _BLOCK]
+        own = ((surface.all_rows[some] - apex) * u).sum(axis=1) + bias[some]
+        worst = max(worst, float(((u @ rows.T + offsets).max(axis=1) - own).max()))
+    return worst
+
+
+def leads_at(
+    surface: Surface, classes: np.ndarray, inputs: np.ndarray, bias: np.ndarray, apex: np.ndarray,
+    equals: np.ndarray,
+) -> np.ndarray:  # fmt: skip
+    """z_t − max z_i over all i that do not equal t, at each class's input: (n,)."""
+    rows = surface.all_rows - apex
+    leads = np.empty(len(classes))
+    for start in range(0, len(classes), _BLOCK):
+        some, u = classes[start : start + _BLOCK], inputs[start : start + _BLOCK]
+        z = u @ rows.T + bias
+        here = np.arange(len(some))
+        own = z[here, some]
+        z[here, some] = -np.inf
+        for k in np.flatnonzero(equals[some] >= 0).tolist():
+            z[k, equals == equals[some[k]]] = -np.inf
+        leads[start : start + len(some)] = own - z.max(axis=1)
+    return leads
+
+
+def _rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    if dtype.kind in "iub":
+        return values
+    return values.astype(dtype).astype(np.float64)

@@ -1,0 +1,232 @@
+"""uncork draw: figures that are what they claim, and clear words where a head cannot be drawn."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from running import Run
+
+import uncork
+from uncork.draw import draw, example
+from uncork.draw.cells import inside, ranked, region, solid, view_of
+from uncork.draw.cells import square as square_of
+from uncork.theory.braid import rankings
+
+STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF-1"}
+
+
+def words(path: Path) -> str:
+    """Every text of an SVG."""
+    return "\n".join(
+        "".join(element.itertext())
+        for element in ElementTree.parse(path).iter()
+        if element.tag.endswith("}text")
+    )
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_each_format_is_written(run: Run, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"figure{suffix}"
+    ran = run("draw", "--figure", 1, "-o", path)
+    assert (ran.status, ran.out) == (0, f"drawn to {path}\n")
+    assert path.read_bytes().startswith(STARTS[suffix])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [  # and every picture of the gallery: tests/docs/test_site.py
+        (["--figure", 2, "--what", "regions"], "4 classes, and each of them can win"),
+        (["--figure", 7], "6 of 6 rankings, without a bias"),
+        (["--figure", 8, "--bias", "--domain", "box:0.05"], "2 of 24 rankings, with a bias"),
+        (["--random", "-C", 4, "-d", 1, "--what", "braid"], "2 of 24 rankings, without a bias"),
+        (["--random", "-C", 60, "-d", 3, "--what", "hull"], "39 of 60 classes can never win"),
+    ],
+)
+def test_pictures_say_what_is_true_of_the_head(
+    run: Run, tmp_path: Path, arguments: list[object], said: str
+) -> None:
+    path = tmp_path / "figure.svg"
+    assert run("draw", *arguments, "-o", path).status == 0
+    assert said in words(path)
+
+
+def test_every_feasible_ranking_is_named(run: Run, tmp_path: Path) -> None:
+    run("draw", "--figure", 8, "--bias", "--extent", 2.2, "-o", tmp_path / "figure.svg")
+    named = set(re.findall(r"^[A-D]{4}$", words(tmp_path / "figure.svg"), re.MULTILINE))
+    truth = {"".join("ABCD"[i] for i in r.order) for r in rankings(example(8, bias=True))}
+    assert named <= truth
+    assert len(named) >= 16  # slivers at the edge have no room for a name
+
+
+def test_the_same_command_writes_the_same_bytes(run: Run, tmp_path: Path) -> None:
+    for suffix in (".svg", ".pdf"):
+        paths = [tmp_path / f"{k}{suffix}" for k in "ab"]
+        for path in paths:
+            run("draw", "--figure", 1, "--what", "hull", "-o", path)
+        assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+HOSTILE = [
+    "$x^{$",
+    "<script>alert(1)</script>",
+    "a\nb\x00",
+    "漢字",
+    "\u202eabc",
+    "x" * 5000,
+    "",
+    " ",
+]
+
+
+@pytest.mark.parametrize(
+    ("what", "features"), [("both", 2), ("hull", 3), ("regions", 3)], ids=["plane", "hull", "space"]
+)
+def test_labels_are_only_text(tmp_path: Path, what: str, features: int) -> None:
+    angle = np.linspace(0, 6, len(HOSTILE))
+    weight = np.column_stack([np.cos(angle), np.sin(angle), angle % 1.3])[:, :features]
+    bias = None if what == "hull" else np.zeros(len(HOSTILE))  # solids with a legend
+    head = uncork.Head(weight, bias, labels=HOSTILE, domain=uncork.Box(1))
+    draw(head, tmp_path / "figure.svg", what)
+    said = words(tmp_path / "figure.svg")
+    assert "$x^{$" in said
+    assert "<script>alert" in said  # as text: the file is sound XML, and this was read from it
+    assert "x" * 20 not in said
+    draw(head, tmp_path / "figure.pdf", what)
+
+
+def test_labels_of_rankings_are_only_text(tmp_path: Path) -> None:
+    for rows, labels in (((0, 1, 2), HOSTILE[:3]), ((0, 1, 2, 3), HOSTILE[:4])):
+        chosen = example(8, bias=True)
+        assert chosen.bias is not None
+        head = uncork.Head(
+            chosen.weight[list(rows)], chosen.bias[list(rows)], labels, uncork.Unbounded()
+        )
+        draw(head, tmp_path / "figure.svg", "braid")
+        assert "$x^{$" in words(tmp_path / "figure.svg")
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [
+        np.zeros((3, 2)),
+        np.ones((3, 3)),
+        np.array([[0.0, 0], [1, 1], [2, 2], [3, 3]]),
+        np.array([[1.0, 0], [1, 0], [0, 1]]),
+        np.array([[0.0, 0, 1], [0, 0, 2]]),
+        np.array([[1e-90, 0], [0, 1e-90], [0, 0]]),
+    ],
+    ids=["zero", "equal", "on a line", "a pair of equals", "two classes", "tiny"],
+)
+def test_degenerate_heads_are_drawn(tmp_path: Path, weight: np.ndarray) -> None:
+    for bias in (None, np.arange(len(weight), dtype=float)):
+        head = uncork.Head(weight, bias, domain=uncork.Unbounded())
+        draw(head, tmp_path / "figure.svg", "both" if bias is None else "regions")
+        assert words(tmp_path / "figure.svg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ([], "give one of SOURCE, --random or --figure"),
+        (["--random", "--figure", 1], "give one of SOURCE, --random or --figure"),
+        (
+            ["--random", "-C", 5, "-d", 8],
+            "regions and hull can be drawn of 2 or 3 features, not of",
+        ),
+        (["--random", "-C", 5, "-d", 2, "--what", "braid"], "3 or 4 classes and up to 3 features"),
+        (["--random", "-C", 5000, "-d", 2], "at most 1,000 can be drawn"),
+        (["--random", "-C", 5], "give -C and -d"),
+        (["--figure", 4], "there is no example after Figure 4"),
+        (["--figure", 1, "-C", 3], "-C and -d go with --random"),
+        (["--figure", 1, "--labels", "x"], "go with a SOURCE"),
+        (["--figure", 1, "--domain", "ball:2"], "not over ball:2"),
+        (["--figure", 1, "--extent", -1], "expected a positive number"),
+        (["missing.npz"], "missing.npz"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said_in_one_line(
+    run: Run, tmp_path: Path, arguments: list[object], what: str
+) -> None:
+    path = tmp_path / "figure.png"
+    assert what in run("draw", *arguments, "-o", path).error
+    assert not path.exists()
+
+
+def test_other_file_names_are_refused(run: Run, tmp_path: Path) -> None:
+    assert "ends in .png" in run("draw", "--figure", 1, "-o", tmp_path / "figure.txt").error
+    assert "no folder" in run("draw", "--figure", 1, "-o", tmp_path / "no" / "f.png").error
+
+
+def test_a_file_of_ones_own_is_drawn(run: Run, square: Path, labels: Path, tmp_path: Path) -> None:
+    path = tmp_path / "figure.svg"
+    assert run("draw", square, "--labels", labels, "-o", path).status == 0
+    assert "1 of 6 classes can never win" in words(path)
+    assert "γάμμα" in words(path)
+    before = square.read_bytes()
+    assert run("draw", square, "-o", square).status == 2
+    assert square.read_bytes() == before
+
+
+def test_regions_of_the_plane_cover_it_once(rng: np.random.Generator) -> None:
+    for _ in range(20):
+        weight, bias = rng.normal(size=(7, 2)), rng.normal(size=7)
+        edge = np.array([[-2.0, -2], [2, -2], [2, 2], [-2, 2]])
+        polygons = [region(weight, bias, t, edge) for t in range(7)]
+        areas = [area(polygon) for polygon in polygons if len(polygon)]
+        assert sum(areas) == pytest.approx(16)
+        for t, polygon in enumerate(polygons):
+            if len(polygon) and area(polygon) > 1e-6:
+                where, _ = inside(polygon)
+                assert np.argmax(weight @ where + bias) == t
+
+
+def test_solids_fill_the_box(rng: np.random.Generator) -> None:
+    from scipy.spatial import ConvexHull
+
+    for _ in range(8):
+        weight, bias = rng.normal(size=(6, 3)), rng.normal(size=6)
+        low, high = np.full(3, -2.0), np.full(3, 2.0)
+        solids = [solid(weight, bias, t, low, high) for t in range(6)]
+        volumes = [ConvexHull(np.vstack(faces)).volume for faces in solids if faces]
+        assert sum(volumes) == pytest.approx(64, rel=1e-4)
+
+
+def test_faces_are_equally_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """matplotlib pads others with unwritten memory and takes the axes' limits from it."""
+    from mpl_toolkits.mplot3d import art3d
+
+    from uncork.draw.style import faces
+
+    given: list[list[np.ndarray]] = []
+    monkeypatch.setattr(art3d, "Poly3DCollection", given.append)
+    square_face, triangle = np.ones((4, 3)), np.zeros((3, 3))
+    faces(SimpleNamespace(add_collection3d=lambda _: None), [square_face, triangle])
+    assert [polygon.shape for polygon in given[0]] == [(4, 3), (4, 3)]
+
+
+def test_the_view_holds_every_bounded_region() -> None:
+    head = example(8, bias=True)
+    assert head.bias is not None
+    view = view_of(head, walls=True)
+    low, high = view.bounds()
+    edge = square_of(low, high)
+    for ranking in rankings(head):
+        if ranking.bounded:
+            polygon = ranked(head.weight, head.bias, ranking.order, edge)
+            assert (polygon > low + 1e-9).all()
+            assert (polygon < high - 1e-9).all()
+
+
+def area(polygon: np.ndarray) -> float:
+    x, y = polygon.T
+    return abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)

@@ -1,0 +1,224 @@
+"""Repair: the smallest edit that frees every class, proven after rounding, with what it needs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from models import PP_OCR_V4
+from small_heads import quick
+from uncork import Ball, Box, Domain, Head, Unbounded, UncorkError, audit, load
+from uncork.domain import LayerNorm
+from uncork.reach.repair import Repair, bias_needed, change_size, repair
+from uncork.reach.repair_price import price
+
+DOMAINS = [Box(10), Box(1), Ball(2.0), Unbounded(), Box(0, np.inf), Box(-0.28, np.inf)]
+
+
+def head_of(
+    seed: int,
+    classes: int,
+    features: int,
+    domain: Domain,
+    bias: bool = True,
+    dtype: type = np.float32,
+) -> Head:
+    rng = np.random.default_rng(seed)
+    weight = rng.normal(size=(classes, features)).astype(dtype)
+    offsets = (0.5 * rng.normal(size=classes)).astype(dtype) if bias else None
+    return Head(weight, offsets, domain=domain)
+
+
+def repaired(head: Head, **how: object) -> Repair:
+    """Repaired, and audited from scratch: nothing of the repair is believed."""
+    made = repair(head, device="cpu", jobs=1, **how)  # type: ignore[arg-type]
+    again = audit(made.head(head), device="cpu", jobs=1)
+    assert len(made.left) == 0
+    assert again.counts["argmaxable"] + again.counts["tied"] == head.classes
+    return made
+
+
+def best_by_brute_force(head: Head, norm: str) -> float:
+    """The infimum over all biases and all witnesses at once: one large linear programme."""
+    weight, bias = head.take(np.arange(head.classes)), head.offsets
+    classes, features = weight.shape
+    lower, upper = np.full(features, -1e5), np.full(features, 1e5)
+    if isinstance(head.domain, Box):
+        lower, upper = head.domain.bounds(features)
+    # c = p − n, then a witness for each class, then the largest |c|.
+    width = 2 * classes + classes * features + 1
+    rows, right = [], []
+    for t in range(classes):
+        for i in range(classes):
+            if i != t:
+                row = np.zeros(width)
+                row[[i, classes + t]], row[[t, classes + i]] = 1.0, -1.0
+                at = 2 * classes + t * features
+                row[at : at + features] = weight[i] - weight[t]
+                rows.append(row)
+                right.append(bias[t] - bias[i])
+    for t in range(classes):
+        row = np.zeros(width)
+        row[[t, classes + t]], row[-1] = 1.0, -1.0
+        rows.append(row)
+        right.append(0.0)
+    cost = np.zeros(width)
+    if norm == "inf":
+        cost[-1] = 1.0
+    else:
+        cost[: 2 * classes] = 1.0
+    sides = list(zip(lower.tolist(), upper.tolist(), strict=True)) * classes
+    bounds = [(0, None)] * (2 * classes) + sides + [(0, None)]
+    solved = linprog(cost, np.array(rows), right, bounds=bounds, method="highs")
+    return float(solved.fun)
+
+
+@pytest.mark.parametrize("domain", [Box(10), Box(1), Unbounded()], ids=str)
+@pytest.mark.parametrize(("norm", "above"), [("inf", 1.04), ("1", 1.15)])
+def test_the_change_is_the_least_over_all_biases_and_witnesses(
+    domain: Domain, norm: str, above: float
+) -> None:
+    for seed, (classes, features) in enumerate([(12, 2), (14, 2), (18, 3)]):
+        head = head_of(seed, classes, features, domain)
+        lost = len(audit(head, device="cpu", jobs=1).unargmaxable)
+        assert lost > 0
+        least = best_by_brute_force(head, norm)
+        made = repaired(head, norm=norm)
+        assert len(made.freed) == lost
+        assert made.needed <= least * (1 + 1e-6)
+        assert made.needed >= least * 0.98
+        assert least * (1 - 1e-6) <= made.size <= above * least
+        change = made.head(head).offsets - head.offsets
+        assert made.size == pytest.approx(change_size(change, norm))
+
+
+@pytest.mark.parametrize(
+    "domain", [*DOMAINS, LayerNorm(np.linspace(0.5, 2, 5), np.ones(5))], ids=str
+)
+@pytest.mark.parametrize("bias", [True, False])
+def test_every_class_wins_afterwards_on_every_domain(domain: Domain, bias: bool) -> None:
+    head = head_of(3, 60, 5, domain, bias)
+    made = repaired(head)
+    assert made.size >= made.needed
+
+
+@quick(12)
+@given(st.integers(0, 10_000), st.sampled_from([np.float64, np.float32, np.float16]))
+def test_lattices_are_repaired_in_the_stored_type(seed: int, dtype: type) -> None:
+    rng = np.random.default_rng(seed)
+    weight = np.unique(rng.integers(-2, 3, (30, 2)), axis=0).astype(dtype)
+    bias = rng.integers(-2, 3, len(weight)).astype(dtype)
+    made = repaired(Head(weight, bias, domain=Box(100)))
+    assert made.bias is not None
+    np.testing.assert_array_equal(made.bias.astype(dtype).astype(np.float64), made.bias)
+
+
+def test_rows_that_crowd_within_the_biases_rounding_are_told_apart() -> None:
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(300, 12)).astype(np.float32)
+    weight[200:] = np.float32(0.03) + 2.0**-29 * rng.integers(-40, 40, (100, 12))
+    assert len(np.unique(weight[200:], axis=0)) == 100
+    bias = np.full(300, 0.01, np.float32)
+    head = Head(weight, bias)
+    assert len(audit(head, device="cpu", jobs=1).unargmaxable) >= 100
+    repaired(head)
+
+
+def test_classes_that_are_not_asked_for_stay_lost_and_none_is_lost_for_another() -> None:
+    head = head_of(0, 80, 4, Box(10))
+    before = audit(head, device="cpu", jobs=1)
+    asked = before.unargmaxable[:3]
+    made = repair(head, asked, audit=before, device="cpu", jobs=1)
+    after = audit(made.head(head), device="cpu", jobs=1)
+    assert list(made.freed) == list(asked)
+    assert set(after.argmaxable) >= set(before.argmaxable) | set(asked)
+    assert len(after.unargmaxable) > 0
+
+
+def test_equal_rows_can_only_tie() -> None:
+    weight = np.array([[1.0, 0], [0, 1], [-1, -1], [0, 0], [0, 0], [1, 0]])
+    head = Head(weight, np.array([0.0, 0, 0, -1, -2, -3]), domain=Box(10))
+    made = repair(head, device="cpu", jobs=1)
+    assert made.audit.counts == {"argmaxable": 2, "unargmaxable": 0, "tied": 4, "undecided": 0}
+    assert list(made.tied) == [0, 3, 4, 5]
+
+
+def test_what_no_bias_can_free_is_said() -> None:
+    # After a LayerNorm rows that differ by a constant are one function.
+    weight = np.array([[1.0, 0, 0], [2, 1, 1], [0, 1, 0], [0, 0, 1], [-1, 0, 0]])
+    head = Head(weight, np.zeros(5), domain=LayerNorm(np.ones(3), np.zeros(3)))
+    made = repair(head, device="cpu", jobs=1)
+    assert len(made.left) > 0
+    assert set(made.left) <= {0, 1}
+
+
+def test_a_head_that_has_lost_nothing_is_left_alone() -> None:
+    head = Head(np.eye(3), np.zeros(3))
+    made = repair(head, device="cpu", jobs=1)
+    assert made.size == 0
+    assert len(made.freed) == 0
+    np.testing.assert_array_equal(made.head(head).weight, head.weight)
+
+
+@pytest.mark.parametrize("domain", [Box(10), Ball(2.0), Box(-0.28, np.inf)], ids=str)
+def test_rows_move_no_further_than_to_the_surface_and_a_little(domain: Domain) -> None:
+    head = head_of(1, 60, 5, domain)
+    lost = audit(head, device="cpu", jobs=1).unargmaxable
+    made = repaired(head, how="row")
+    moved = np.linalg.norm(made.weight.astype(np.float64) - head.weight, axis=1)
+    assert set(np.flatnonzero(moved)) >= set(lost)
+    assert made.size == pytest.approx(moved.max())
+    assert made.needed <= made.size
+    assert made.size < np.linalg.norm(head.weight, axis=1).max()
+    np.testing.assert_array_equal(made.head(head).offsets, head.offsets)
+
+
+@quick(15)
+@given(st.integers(0, 10_000))
+def test_the_raise_a_class_needs_is_bounded_from_both_sides(seed: int) -> None:
+    head = head_of(seed, 25, 3, Box(5), dtype=np.float64)
+    found = audit(head, device="cpu", jobs=1)
+    lost = found.unargmaxable
+    if not len(lost):
+        return
+    needed = bias_needed(head, np.arange(head.classes), audit=found, jobs=1)
+    assert (needed.lower[found.argmaxable] == 0).all()
+    assert (np.asarray(needed)[found.argmaxable] == 0).all()
+    t = int(lost[0])
+    for raised, freed in (
+        (needed.lower[t] * (1 - 1e-6), False),
+        (needed.upper[t] * (1 + 1e-6), True),
+    ):
+        bias = head.offsets.copy()
+        bias[t] += raised
+        verdict = audit(head.replace(bias=bias), classes=[t], device="cpu", jobs=1)
+        assert (t in verdict.argmaxable) == freed
+
+
+def test_a_price_is_the_share_of_predictions_that_change() -> None:
+    head = Head(np.array([[1.0], [-1], [0]]), np.array([0.0, 0, -0.5]))
+    after = head.replace(bias=np.array([0.0, 0, 0.5]))
+    cost = price(head, after, np.array([[0.1], [-0.2], [3.0], [-4.0]]), np.array([2]))
+    assert (cost.inputs, cost.changed, cost.to_freed, cost.share) == (4, 2, 2, 0.5)
+
+
+def test_bad_questions_are_refused() -> None:
+    head = head_of(0, 10, 2, Box(1))
+    with pytest.raises(UncorkError, match="how 'magic'"):
+        repair(head, how="magic")
+    with pytest.raises(UncorkError, match="norm '2'"):
+        repair(head, norm="2")
+    other = audit(head_of(1, 10, 2, Box(1)), device="cpu", jobs=1)
+    with pytest.raises(UncorkError, match="another head"):
+        repair(head, audit=other)
+
+
+def test_a_shipped_recogniser_is_repaired_within_two_percent_of_the_least() -> None:
+    head = load(PP_OCR_V4)
+    made = repair(head, device="cpu", jobs=1)
+    assert made.audit.counts["argmaxable"] == head.classes == 6625
+    assert len(made.freed) == 202
+    assert 0.01530 < made.needed < made.size < 1.02 * made.needed
