@@ -71,8 +71,8 @@ results-translate: $(VENV)/.test
 	$(TRANSLATE) audit
 	$(TRANSLATE) plot
 
-# The documentation site, in build/docs: open build/docs/index.html. The banner it leaves out advertises
-# another program.
+# The documentation site, in build/docs: open build/docs/index.html. The banner it leaves out is the
+# theme's notice that it will be maintained until May 2027.
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
