@@ -214,7 +214,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=Path("results/repair"))
-    parser.add_argument("--how", nargs="+", default=["bias", "row"], choices=["bias", "row"])
+    parser.add_argument("--how", nargs="+", default=["bias"], choices=["bias", "row"])
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--lines", type=int, default=300, help="lines of random characters a font")
     parser.add_argument("--most", type=int, default=500, help="single characters of a kind a font")
