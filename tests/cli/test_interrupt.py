@@ -95,7 +95,7 @@ def test_a_damaged_partial_audit_is_said_and_not_used(run: Run, long: Path, cach
 def test_a_result_that_cannot_be_written_loses_no_work(
     run: Run, square: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def full(audit: object, path: str, *rest: object) -> None:
+    def full(audit: object, path: str, *rest: object, **more: object) -> None:
         raise OSError(28, "No space left on device", path)
 
     with monkeypatch.context() as patched:

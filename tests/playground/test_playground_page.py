@@ -74,7 +74,7 @@ def test_everything_works_by_keyboard(watch: Any, playground_file: Path) -> None
     page.wait_for_selector('#weights .handle[data-class="3"][data-verdict="argmaxable"]')
     assert page.evaluate("document.activeElement.dataset.class") == "3"
     page.keyboard.press("ArrowUp")
-    assert "2.38, 0.31" in page.get_attribute(handle("D"), "aria-label")
+    page.wait_for_selector('#weights .handle[aria-label*="2.38, 0.31"]')
     page.focus("#inputs .probe")
     page.keyboard.press("ArrowLeft")
     shows(page, "#inputs-caption", "x = (0.94, 0.5) ranks")
