@@ -18,20 +18,25 @@ FIND_MODEL := import importlib.util as u; \
 	print(u.find_spec("rapidocr_onnxruntime").submodule_search_locations[0] \
 	+ "/models/ch_PP-OCRv4_rec_infer.onnx")
 
-.PHONY: demo test bench lint docs clean
+.PHONY: demo test bench lint style docs clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/uncork audit "$$($(BIN)/python -c '$(FIND_MODEL)')" --report demo-report.html
 
 # Two workers with one thread each in BLAS and torch: threads of both on two cores wait for each
 # other, which was measured to take five times as long.
-test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0
+# The types are checked beside them.
+test: style
+	@$(BIN)/mypy & types=$$!; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 $(ONLY); \
+	tests=$$?; wait $$types && exit $$tests
 
-lint: $(VENV)/.test
+lint: style
+	$(BIN)/mypy
+
+style: $(VENV)/.test
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
-	$(BIN)/mypy
 
 bench: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet --no-deps $(BENCH_MODELS)
