@@ -6,17 +6,21 @@ or tensors (..., 1). `fenchel_young.py` does everything else.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
+from uncork.nn import kernels
 from uncork.nn._rows import Alpha, blocks, runs_eagerly_on_cpu
 from uncork.nn._torch import torch
-from uncork.nn.alpha_relu import AlphaReLU
+from uncork.nn.alpha_relu import AlphaReLU, alpha_relu_kernel_takes
 from uncork.nn.deformed import on_support, slopes, tsallis_terms
 from uncork.nn.entmax import Entmax, entmax_alpha_direction, entmax_vjp
 from uncork.nn.normmax import normmax_rows
 
 Tensor = torch.Tensor
+Fused = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # z, classes (..., 1) → loss (...), p
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,10 @@ class Family:
     def predict(self, z: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
         """p = ∇Ω*(z).  (..., C) → (..., C)"""
         raise NotImplementedError
+
+    def fused(self, z: Tensor, alpha: Alpha, tau: Alpha) -> Fused | None:
+        """A kernel that makes (loss, p) of z and classes in one pass, where there is one here."""
+        return None
 
     def conjugate(self, v: Tensor, p: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
         """Ω*(v), given p = ∇Ω*(v).  (..., C) → (..., 1)"""
@@ -62,6 +70,13 @@ class EntmaxFamily(Family):
     def predict(self, z: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
         p: Tensor = Entmax.apply(z, alpha)
         return p
+
+    def fused(self, z: Tensor, alpha: Alpha, tau: Alpha) -> Fused | None:
+        if isinstance(alpha, Tensor) or alpha == 1 or not kernels.launches(z):
+            return None
+        from uncork.nn.kernels.transforms import entmax_loss_forward
+
+        return partial(entmax_loss_forward, alpha=alpha)
 
     def conjugate(self, v: Tensor, p: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
         """Ω*(v) = s/α + (1 − 1/α)⟨p, v⟩ for a row whose largest entry is 0.
@@ -105,6 +120,13 @@ class AlphaReLUFamily(Family):
     def predict(self, z: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
         p: Tensor = AlphaReLU.apply(z, alpha, tau)
         return p
+
+    def fused(self, z: Tensor, alpha: Alpha, tau: Alpha) -> Fused | None:
+        if not (kernels.launches(z) and alpha_relu_kernel_takes(alpha, tau)):
+            return None
+        from uncork.nn.kernels.transforms import alpha_relu_loss_forward
+
+        return partial(alpha_relu_loss_forward, alpha=float(alpha), tau=tau)
 
     def conjugate(self, v: Tensor, p: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
         """Ω*(z) = (1/α) Σp^α + (τ + 1/α)/(α−1), from z = (p^{α−1} + τ)/(α−1) on the support."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from uncork.errors import UncorkError
+from uncork.nn import kernels
 from uncork.nn._rows import Alpha, check_floating, compute_dtype, output_dtype, runs_eagerly_on_cpu
 from uncork.nn._torch import torch
 from uncork.nn.families import Family
@@ -32,6 +33,9 @@ class FenchelYoung(torch.autograd.Function):
     def forward(
         z: Tensor, target: Tensor, alpha: Alpha, tau: Alpha, family: Family
     ) -> tuple[Tensor, Tensor]:
+        fused = None if target.is_floating_point() else family.fused(z, alpha, tau)
+        if fused is not None:
+            return fused(z, target)
         p = family.predict(z, alpha, tau)
         v = shifted(z)[0] if family.shift_invariant else z
         conjugate = family.conjugate(v, p, alpha, tau)
@@ -92,6 +96,10 @@ def _residual(p: Tensor, target: Tensor, grad: Tensor, mass: Tensor | None) -> T
     """grad · (p − e_y), or grad · (a p − b)."""
     if mass is not None:
         return grad * (mass * p - target)
+    if not torch.is_grad_enabled() and kernels.launches(p, grad):
+        from uncork.nn.kernels.transforms import loss_backward
+
+        return loss_backward(p, target, grad)
     # Set, not add: scatter without addition is deterministic on every device.
     return (grad * p).scatter(-1, target, grad * (p.gather(-1, target) - 1))
 
@@ -117,12 +125,14 @@ def reduce_loss(
     check_floating(input)
     _check(input, target, weight, reduction, label_smoothing)
     dtype = output_dtype(input, None)
-    wide = input.to(compute_dtype(dtype))
+    wide = compute_dtype(dtype)
     class_dim = 0 if input.dim() == 1 else 1
-    z = wide.movedim(class_dim, -1)  # (..., C)
-    alpha, tau = (_beside(value, z, class_dim) for value in (alpha, tau))
+    z = input.movedim(class_dim, -1)  # (..., C)
+    alpha, tau = (_beside(value, z, class_dim, wide) for value in (alpha, tau))
+    if not _as_it_is(z, target, family, alpha, tau, label_smoothing):
+        z = z.to(wide)
     if weight is not None:
-        weight = weight.to(z.dtype)
+        weight = weight.to(wide)
     if target.is_floating_point():
         if ignore_index >= 0:
             raise UncorkError(
@@ -207,11 +217,26 @@ def _dense_rows(
     return target.sum(-1) * (loss + v.gather(-1, top).squeeze(-1)) - _dot(target, v)
 
 
-def _beside(value: Alpha, z: Tensor, class_dim: int) -> Alpha:
+def _as_it_is(
+    z: Tensor, target: Tensor, family: Family, alpha: Alpha, tau: Alpha, label_smoothing: float
+) -> bool:
+    """Whether logits of bfloat16 need no copy in float32: a kernel reads them, sums in float32, and
+    leaves p as precise as the gradient will be. (float16 has not the range for a p that is still to
+    be multiplied.)"""
+    return (
+        z.dtype == torch.bfloat16
+        and not target.is_floating_point()
+        and label_smoothing == 0
+        and not isinstance(tau, Tensor)
+        and family.fused(z, alpha, tau) is not None
+    )
+
+
+def _beside(value: Alpha, z: Tensor, class_dim: int, dtype: torch.dtype) -> Alpha:
     """A parameter tensor (scalar, or the shape of an index target) as (..., 1) beside z."""
     if not isinstance(value, Tensor):
         return value
-    value = value.to(z.dtype)
+    value = value.to(dtype)
     if value.dim() == 0:
         return value.reshape([1] * z.dim())
     try:

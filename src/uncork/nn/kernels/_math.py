@@ -257,3 +257,17 @@ def power_term(x, p, alpha, KIND: tl.constexpr):
         return p * positive((alpha - 1.0) * x)
     else:
         return p * positive(1.0 + (alpha - 1.0) * x)
+
+
+@triton.jit
+def entry_at(row, target, n):
+    """row[target] of n entries in float32; NaN where there is no such entry."""
+    there = (target >= 0) & (target < n)
+    return tl.load(row + target, mask=there, other=float("nan")).to(tl.float32)
+
+
+@triton.jit
+def fenchel_young(c, power, at_target, alpha, KIND: tl.constexpr):
+    """Ω*(v) − v_target of a row whose largest entry is 0: s + (Σp^α − 1)/α − v_target."""
+    loss = (largest_shift(alpha, KIND) - c) + (power - 1.0) / alpha - at_target
+    return positive(loss)  # Ω*(v) ≥ v_c: less is rounding

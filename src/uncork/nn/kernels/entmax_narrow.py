@@ -9,18 +9,27 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from uncork.nn.kernels._math import largest_shift, probability, solve
+from uncork.nn.kernels._math import (
+    entry_at,
+    fenchel_young,
+    largest_shift,
+    power_term,
+    probability,
+    solve,
+)
 
 WIDEST = 32768  # float32 values: half of the registers
 
 
 @triton.jit
 def entmax_narrow_kernel(
-    z, p, shift, alphas, n, stride_z, stride_p, alpha, tolerance,
+    z, p, shift, alphas, targets, n, stride_z, stride_p, alpha, tolerance,
     KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, ROW_ALPHA: tl.constexpr,
-    WRITE: tl.constexpr, G: tl.constexpr, L: tl.constexpr,
+    WRITE: tl.constexpr, LOSS: tl.constexpr, G: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
-    """z (rows, n) → p (rows, n), or with WRITE off only shift = s (rows)."""
+    """z (rows, n) → p (rows, n), or with WRITE off only shift = s (rows).
+
+    LOSS: beside p, shift becomes the loss of each row against its class in targets (rows)."""
     row = tl.program_id(0).to(tl.int64)
     if ROW_ALPHA:
         alpha = tl.load(alphas + row)
@@ -39,5 +48,9 @@ def entmax_narrow_kernel(
     if WRITE:
         out = probability(v + c, alpha, KIND)
         tl.store(p + row * stride_p + columns, out.to(p.dtype.element_ty), mask=inside)
+        if LOSS:
+            power = tl.sum(power_term(v + c, out, alpha, KIND))
+            at_target = entry_at(z + row * stride_z, tl.load(targets + row), n) - top
+            tl.store(shift + row, fenchel_young(c, power, at_target, alpha, KIND))
     else:
         tl.store(shift + row, largest_shift(alpha, KIND) - c)

@@ -17,9 +17,12 @@ import triton.language as tl
 
 from uncork.nn.kernels._math import (
     advance,
+    entry_at,
+    fenchel_young,
     largest_shift,
     lowest_shift,
     newton_step,
+    power_term,
     probability,
     reach,
     solve,
@@ -131,12 +134,13 @@ def _sampled(
 
 @triton.jit
 def entmax_wide_kernel(
-    z, p, shift, alphas, stacks, tagged, n, rows, stride_z, stride_p, alpha, tolerance,
+    z, p, shift, alphas, targets, stacks, tagged, n, rows, stride_z, stride_p, alpha, tolerance,
     KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, ROW_ALPHA: tl.constexpr,
-    WRITE: tl.constexpr, L: tl.constexpr, DEPTH: tl.constexpr, ALIGN: tl.constexpr,
-    STAGES: tl.constexpr,
+    WRITE: tl.constexpr, LOSS: tl.constexpr, L: tl.constexpr, DEPTH: tl.constexpr,
+    ALIGN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """z (rows, n) → p (rows, n), or with WRITE off only shift = s (rows).
+    """z (rows, n) → p (rows, n), or with WRITE off only shift = s (rows). LOSS: beside p, shift
+    becomes the loss of each row against its class in targets (rows).
 
     stacks, tagged (programs, DEPTH, L) of z's type and integers of that size. ALIGN > 1: rows of z
     and p begin at the same place modulo ALIGN entries (16 bytes), and tiles begin at a multiple of
@@ -251,6 +255,7 @@ def entmax_wide_kernel(
             )  # fmt: skip
             step += 1
 
+        power = tl.zeros([L], tl.float32)
         if WRITE:
             # NaN must reach every entry, so such a row is written in full.
             if (depth <= DEPTH) & (c == c):
@@ -264,19 +269,29 @@ def entmax_wide_kernel(
                 for d in range(depth):
                     x = tl.load(stack + d * L + lanes, mask=d < count, other=-float("inf"))
                     tile = tl.load(tags + d * L + lanes, mask=d < count, other=0).to(tl.int32)
-                    y = probability((x.to(tl.float32) - top) + c, alpha, KIND)
+                    x = (x.to(tl.float32) - top) + c
+                    y = probability(x, alpha, KIND)
                     tl.store(out + tile * L + lanes, y.to(p.dtype.element_ty), mask=d < count)
+                    if LOSS:
+                        power += power_term(x, y, alpha, KIND)
             else:
                 for k in tl.range(1, whole, num_stages=STAGES):
-                    x = _inner(base, k, lanes, L)
-                    y = probability((x - top) + c, alpha, KIND)
+                    x = (_inner(base, k, lanes, L) - top) + c
+                    y = probability(x, alpha, KIND)
                     tl.store(out + k * L + lanes, y.to(p.dtype.element_ty))
+                    if LOSS:
+                        power += power_term(x, y, alpha, KIND)
                 for edge in range(2):
-                    x = _edge(base, edge, off, n, whole, lanes, L)
-                    y = probability((x - top) + c, alpha, KIND)
+                    x = (_edge(base, edge, off, n, whole, lanes, L) - top) + c
+                    y = probability(x, alpha, KIND)
+                    if LOSS:
+                        power += power_term(x, y, alpha, KIND)
                     at = _edge_at(edge, whole, lanes, L)
                     inside = _edge_inside(at, edge, off, n, whole)
                     tl.store(out + at, y.to(p.dtype.element_ty), mask=inside)
+            if LOSS:
+                at_target = entry_at(z + start, tl.load(targets + row), n) - top
+                tl.store(shift + row, fenchel_young(c, tl.sum(power), at_target, alpha, KIND))
         else:
             tl.store(shift + row, largest_shift(alpha, KIND) - c)
         tl.debug_barrier()  # the next row's entries go on the same stacks

@@ -11,9 +11,11 @@ from uncork.nn._torch import torch
 from uncork.nn.kernels import multiprocessors
 from uncork.nn.kernels._math import kind_of
 from uncork.nn.kernels.alpha_relu import alpha_relu_backward_kernel, alpha_relu_kernel
+from uncork.nn.kernels.alpha_relu_loss import alpha_relu_loss_kernel
 from uncork.nn.kernels.entmax_backward import entmax_backward_kernel
 from uncork.nn.kernels.entmax_narrow import WIDEST, entmax_narrow_kernel
 from uncork.nn.kernels.entmax_wide import DEPTH, LANES, entmax_wide_kernel
+from uncork.nn.kernels.loss_backward import loss_backward_kernel
 
 Tensor = torch.Tensor
 
@@ -38,7 +40,21 @@ def entmax_shift(v: Tensor, alpha: Alpha) -> Tensor:
     return s
 
 
-def _entmax(z: Tensor, alpha: Alpha, p: Tensor | None, shift: Tensor | None) -> None:
+def entmax_loss_forward(z: Tensor, target: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+    """(loss (...) float32, p like z) of rows z (..., n) against classes (..., 1)."""
+    p = torch.empty(z.shape, dtype=z.dtype, device=z.device)
+    loss = torch.empty(z.shape[:-1], dtype=torch.float32, device=z.device)
+    _entmax(z, alpha, p, loss, target.contiguous())
+    return loss, p
+
+
+def _entmax(
+    z: Tensor,
+    alpha: Alpha,
+    p: Tensor | None,
+    shift: Tensor | None,
+    target: Tensor | None = None,
+) -> None:
     n = z.shape[-1]
     rows = as_rows(z)
     by_row = isinstance(alpha, Tensor)
@@ -56,15 +72,17 @@ def _entmax(z: Tensor, alpha: Alpha, p: Tensor | None, shift: Tensor | None) -> 
         "STEPS": STEPS,
         "ROW_ALPHA": by_row,
         "WRITE": p is not None,
+        "LOSS": target is not None,
     }
     s = alphas if shift is None else shift
+    classes = s if target is None else target
     # Powers take registers: rows of a general α go the wide way sooner.
     if n <= (WIDEST if common["KIND"] in (2, 15) else min(WIDEST, 8192)):
         block = max(32, triton.next_power_of_2(n))
         warps = min(16, max(1, block // 512))
         lanes = min(block, warps * 32 * (16 // z.element_size()))  # 16 bytes a thread
         entmax_narrow_kernel[(len(rows),)](
-            rows, out, s, alphas, n, rows.stride(0), out.stride(0),
+            rows, out, s, alphas, classes, n, rows.stride(0), out.stride(0),
             G=block // lanes, L=lanes, num_warps=warps, **common,
         )  # fmt: skip
         return
@@ -73,7 +91,8 @@ def _entmax(z: Tensor, alpha: Alpha, p: Tensor | None, shift: Tensor | None) -> 
     stacks = torch.empty((programs, DEPTH, LANES), dtype=z.dtype, device=z.device)
     tags = torch.empty_like(stacks, dtype=torch.int16 if z.element_size() == 2 else torch.int32)
     entmax_wide_kernel[(programs,)](
-        rows, out, s, alphas, stacks, tags, n, len(rows), rows.stride(0), out.stride(0),
+        rows, out, s, alphas, classes, stacks, tags, n, len(rows), rows.stride(0),
+        out.stride(0),
         L=LANES, DEPTH=DEPTH, ALIGN=_alignment(rows, out),
         STAGES=stages, num_warps=4, maxnreg=registers, **common,
     )  # fmt: skip
@@ -136,6 +155,37 @@ def alpha_relu_backward(z: Tensor, grad: Tensor, alpha: float, tau: Alpha) -> Te
     alpha_relu_backward_kernel[(triton.cdiv(z.numel(), block),)](
         z, grad, out, tau if given else z, z.numel(), alpha, 0.0 if given else tau,
         KIND=kind_of(alpha), L=block, TAU_TENSOR=given, num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+def alpha_relu_loss_forward(
+    z: Tensor, target: Tensor, alpha: float, tau: Alpha
+) -> tuple[Tensor, Tensor]:
+    """(loss (...) float32, p like z) of rows z (..., n) against classes (..., 1)."""
+    n = z.shape[-1]
+    rows = as_rows(z)
+    p = torch.empty(z.shape, dtype=z.dtype, device=z.device)
+    loss = torch.empty(z.shape[:-1], dtype=torch.float32, device=z.device)
+    given = isinstance(tau, Tensor)
+    lanes = min(4096, max(32, triton.next_power_of_2(n)))
+    alpha_relu_loss_kernel[(len(rows),)](
+        rows, p, loss, target.contiguous(), tau if given else z, n, rows.stride(0), n, alpha,
+        0.0 if given else tau, KIND=kind_of(alpha), L=lanes, TAU_TENSOR=given,
+        num_warps=min(8, max(1, lanes // 512)),
+    )  # fmt: skip
+    return loss, p
+
+
+def loss_backward(p: Tensor, target: Tensor, grad: Tensor) -> Tensor:
+    """grad · (p − e_target) like p: p (..., n), target and grad (..., 1)."""
+    n = p.shape[-1]
+    rows = as_rows(p)
+    out = torch.empty(p.shape, dtype=p.dtype, device=p.device)
+    lanes = min(4096, max(32, triton.next_power_of_2(n)))
+    loss_backward_kernel[(len(rows), triton.cdiv(n, lanes))](
+        rows, out, target.contiguous(), grad.contiguous(), n, rows.stride(0), n, L=lanes,
+        num_warps=min(4, max(1, lanes // 512)),
     )  # fmt: skip
     return out
 
