@@ -1,7 +1,8 @@
 """Sparse outputs on one GPU, beside softmax: python -m benchmarks.nn_gpu [--quick] [--out FILE]
 
-Transforms, forward and backward, over logits of standard deviation 10^-1.5 to 10^2; and a linear
-layer with its loss, forward + backward in bfloat16 with gradients for input and weight. Everything
+Transforms, forward and backward, over logits of standard deviation 10^-1.5 to 10^2; losses of given
+logits, forward + backward, beside cross entropy; and a linear layer with its loss, forward +
+backward in bfloat16 with gradients for input and weight. Everything
 runs in one process on the same tensors, taking turns; a time is the median of several batches.
 Peers that can be imported take part: torch.compile, Liger (`liger_kernel`), CCE
 (`cut_cross_entropy`), entmax, AdaSplash (`adasplash`).
@@ -175,6 +176,58 @@ def peers() -> dict[str, Callable[..., torch.Tensor]]:
     return found
 
 
+def logit_losses(machine: dict[str, float], scales: list[float]) -> list[dict[str, Any]]:
+    """Forward + backward of losses of given logits. Two reads and two writes are the ceiling."""
+    found = []
+    for size, n, dtype in TRANSFORMS:
+        base = torch.randn(size, n, device="cuda")
+        target = torch.randint(0, n, (size,), device="cuda")
+        for std in [scale for scale in scales if 0.1 <= scale <= 10]:
+            z = (base * std).to(getattr(torch, dtype)).requires_grad_()
+            tau = unn.tau_from_data(z[:64].detach())
+            cases: dict[str, Callable[..., torch.Tensor]] = {
+                "cross_entropy": torch.nn.functional.cross_entropy,
+                "entmax_loss 1.5": F.entmax_loss,
+                "sparsemax_loss": F.sparsemax_loss,
+                "alpha_relu_loss": lambda z, t, tau=tau: F.alpha_relu_loss(z, t, tau=tau),
+            }
+            try:
+                import entmax
+
+                cases["entmax package, 1.5, k = 100"] = lambda z, t: entmax.entmax15_loss(
+                    z, t, k=100
+                ).mean()
+            except Exception as error:
+                print("no entmax:", error)
+            row: dict[str, Any] = {"rows": size, "classes": n, "dtype": dtype, "std": round(std, 4)}
+            floor = 4 * z.numel() * z.element_size() / machine["copy TB/s"] / 1e9
+            row["two reads and two writes ms"] = round(floor, 3)
+            steps: dict[str, Work] = {}
+            for name, loss in cases.items():
+
+                def step(
+                    loss: Callable[..., torch.Tensor] = loss,
+                    z: torch.Tensor = z,
+                    target: torch.Tensor = target,
+                ) -> None:
+                    z.grad = None
+                    loss(z, target).backward()
+
+                steps[name] = step
+            times: dict[str, list[float]] = {name: [] for name in steps}
+            for _ in range(3):
+                for name, step in steps.items():
+                    times[name].append(milliseconds(step, least=20.0, batches=1))
+            softmax = statistics.median(times["cross_entropy"])
+            for name in steps:
+                time = statistics.median(times[name])
+                row[name] = {"ms": round(time, 3), "of softmax": round(time / softmax, 2)}
+            print(json.dumps(row), flush=True)
+            found.append(row)
+            z.grad = None
+    return found
+
+
 def loss_rows(
     cases: dict[str, Callable[..., torch.Tensor]], data: Any, ceiling: float, rounds: int = 7
 ) -> dict[str, Any]:
@@ -296,14 +349,14 @@ def sweep(data: Any, scales: list[float], ceiling: float, like: Any) -> list[dic
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="losses at three scales of the logits")
-    parser.add_argument("--only", choices=["transforms", "losses"])
+    parser.add_argument("--only", choices=["transforms", "logit losses", "losses"])
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nn_gpu.json"))
     options = parser.parse_args()
     quick = [SCALES[0], 1.0, 10.0]
     scales = (
-        {"transforms": SCALES, "losses": quick}
+        {"transforms": SCALES, "logit losses": SCALES, "losses": quick}
         if options.quick
-        else dict.fromkeys(("transforms", "losses"), SCALES)
+        else dict.fromkeys(("transforms", "logit losses", "losses"), SCALES)
     )
     machine = ceilings()
     print(json.dumps(machine), flush=True)
@@ -311,7 +364,8 @@ def main() -> None:
         "device": torch.cuda.get_device_name(0), "torch": torch.__version__, "ceilings": machine,
     }  # fmt: skip
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    for name, measure in (("transforms", transforms), ("losses", losses)):
+    parts = {"transforms": transforms, "logit losses": logit_losses, "losses": losses}
+    for name, measure in parts.items():
         if options.only in (None, name):
             result[name] = measure(machine, scales[name])
             options.out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")

@@ -206,14 +206,27 @@ def do_job(job: Job) -> str:
     arguments = (prepared, job.config, job.folder, device, say, job.deadline)
     if job.train and not finished(job.folder.record(job.config.name)):
         train_run(*arguments)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # other runs on the device may need what training kept
     has_model = job.folder.checkpoint(job.config.name).is_file()
     if job.decode and has_model and not finished(job.folder.decoded(job.config.name)):
         decode_run(*arguments)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
     return f"{job.config.name}: done"
 
 
+def attempt(job: Job) -> tuple[str, bool]:
+    """(what to say, done): one run that fails does not take those beside it along."""
+    try:
+        return do_job(job), True
+    except Exception as error:
+        return f"{job.config.name}: {type(error).__name__}: {error}", False
+
+
 def do_jobs(jobs: Sequence[Job], workers: int) -> None:
-    """In this process, or in `workers` that stay alive from one job to the next."""
+    """In this process, or in `workers` that stay alive from one job to the next; those that failed
+    are named at the end."""
     if workers <= 1:
         for job in jobs:
             say(do_job(job))
@@ -222,8 +235,13 @@ def do_jobs(jobs: Sequence[Job], workers: int) -> None:
     with context.Pool(min(workers, len(jobs)), start_device, (jobs[0].device,)) as pool:
         # Kernels are compiled once, by one process, and found on disk by the others.
         pool.apply(_compile_kernels, (jobs[0],))
-        for line in pool.imap_unordered(do_job, jobs):
+        failed = []
+        for line, done in pool.imap_unordered(attempt, jobs):
             say(line)
+            if not done:
+                failed.append(line)
+    if failed:
+        raise UncorkError(f"{len(failed)} of {len(jobs)} runs failed; first {failed[0]}")
 
 
 def check_device(name: str) -> torch.device:

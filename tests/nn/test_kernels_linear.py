@@ -178,6 +178,20 @@ def test_through_the_public_function(reduction):
         torch.testing.assert_close(mine.double().cpu(), other, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_losses_are_counted_and_added_up(reduction, weighted):
+    """Of few rows by the kernels, of many by torch: the same."""
+    x, w, _, _, target, class_weight, _ = made(weighted=weighted)
+    options = {"weight": class_weight, "reduction": reduction, "tau": 0.4}
+    with kernels_on():
+        few = F.linear_alpha_relu_loss(x, w, target, **options)
+        many = F.linear_alpha_relu_loss(x.double(), w.double(), target, **options)
+        none = F.linear_alpha_relu_loss(x, w, torch.full_like(target, -100), **options)
+    assert float(few) == pytest.approx(float(many), rel=1e-5)
+    assert float(none) == 0 if reduction == "sum" else none.isnan()
+
+
 @pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
 @pytest.mark.parametrize("scale", [0.1, 1.0, 4.0])
 @pytest.mark.parametrize(

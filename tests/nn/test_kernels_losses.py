@@ -9,9 +9,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 import uncork.nn.functional as F  # noqa: E402
-from uncork.nn import kernels  # noqa: E402
+from uncork.nn import fused_losses, kernels  # noqa: E402
 from uncork.nn.families import AlphaReLUFamily, EntmaxFamily  # noqa: E402
-from uncork.nn.fenchel_young import FenchelYoung  # noqa: E402
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
@@ -136,7 +135,27 @@ def test_a_nan_and_a_class_that_is_not_there_spoil_their_row(name, width):
     z, _ = made(width, 1.0)
     z = z.detach()
     z[0, 3] = torch.nan
-    target = torch.tensor([[1], [width], [2]], device=DEVICE)
+    target = torch.tensor([1, width, 2], device=DEVICE)
     with kernels_on():
-        value, _ = FenchelYoung.apply(z, target, 1.5, 0.3, family)
+        value, _ = family.fused(z, 1.5, 0.3)(z, target, -100)
     assert value.isnan().tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("name", ["alpha_relu", "entmax"])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_reductions_of_few_rows_of_many_and_of_none(name, reduction, monkeypatch):
+    loss, options = LOSSES[name]
+    options = {**options, "reduction": reduction}
+    z, target = made(60, 1.0)
+    wide = z.detach().double().cpu().requires_grad_()
+    exact = value_and_gradient(loss, wide, target.cpu(), **options)
+    with kernels_on():
+        few = value_and_gradient(loss, z, target, **options)
+        monkeypatch.setattr(fused_losses, "ONE_PROGRAM", 0)
+        many = value_and_gradient(loss, z, target, **options)
+        none, gradient = value_and_gradient(loss, z, torch.full_like(target, -100), **options)
+    for got in (few, many):
+        for mine, truth in zip(got, exact, strict=True):
+            assert_near(mine, truth, 1e-5)
+    assert float(none) == 0 if reduction == "sum" else none.isnan()
+    assert reduction == "mean" or not gradient.any()

@@ -14,13 +14,14 @@ from typing import ClassVar
 from uncork.nn import kernels
 from uncork.nn._rows import Alpha, blocks, runs_eagerly_on_cpu
 from uncork.nn._torch import torch
-from uncork.nn.alpha_relu import AlphaReLU, alpha_relu_kernel_takes
+from uncork.nn.alpha_relu import AlphaReLU
 from uncork.nn.deformed import on_support, slopes, tsallis_terms
 from uncork.nn.entmax import Entmax, entmax_alpha_direction, entmax_vjp
 from uncork.nn.normmax import normmax_rows
 
 Tensor = torch.Tensor
-Fused = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # z, classes (..., 1) → loss (...), p
+# z (N, C), classes (N), the class to ignore → losses (N), p (N, C)
+Fused = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Family:
         raise NotImplementedError
 
     def fused(self, z: Tensor, alpha: Alpha, tau: Alpha) -> Fused | None:
-        """A kernel that makes (loss, p) of z and classes in one pass, where there is one here."""
+        """A kernel that makes losses and p of rows in one pass, where there is one for z."""
         return None
 
     def conjugate(self, v: Tensor, p: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
@@ -74,9 +75,9 @@ class EntmaxFamily(Family):
     def fused(self, z: Tensor, alpha: Alpha, tau: Alpha) -> Fused | None:
         if isinstance(alpha, Tensor) or alpha == 1 or not kernels.launches(z):
             return None
-        from uncork.nn.kernels.transforms import entmax_loss_forward
+        from uncork.nn.kernels.losses import entmax_losses
 
-        return partial(entmax_loss_forward, alpha=alpha)
+        return partial(entmax_losses, alpha=alpha)
 
     def conjugate(self, v: Tensor, p: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
         """Ω*(v) = s/α + (1 − 1/α)⟨p, v⟩ for a row whose largest entry is 0.
@@ -122,11 +123,11 @@ class AlphaReLUFamily(Family):
         return p
 
     def fused(self, z: Tensor, alpha: Alpha, tau: Alpha) -> Fused | None:
-        if not (kernels.launches(z) and alpha_relu_kernel_takes(alpha, tau)):
+        if isinstance(alpha, Tensor) or isinstance(tau, Tensor) or not kernels.launches(z):
             return None
-        from uncork.nn.kernels.transforms import alpha_relu_loss_forward
+        from uncork.nn.kernels.losses import alpha_relu_losses
 
-        return partial(alpha_relu_loss_forward, alpha=float(alpha), tau=tau)
+        return partial(alpha_relu_losses, alpha=alpha, tau=tau)
 
     def conjugate(self, v: Tensor, p: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
         """Ω*(z) = (1/α) Σp^α + (τ + 1/α)/(α−1), from z = (p^{α−1} + τ)/(α−1) on the support."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from uncork.errors import UncorkError
-from uncork.nn import kernels
 from uncork.nn._rows import Alpha, check_floating, compute_dtype, output_dtype, runs_eagerly_on_cpu
 from uncork.nn._torch import torch
 from uncork.nn.families import Family
+from uncork.nn.fused_losses import fused_loss, plus, residual
 from uncork.nn.threshold import shifted
 
 Tensor = torch.Tensor
@@ -33,9 +33,6 @@ class FenchelYoung(torch.autograd.Function):
     def forward(
         z: Tensor, target: Tensor, alpha: Alpha, tau: Alpha, family: Family
     ) -> tuple[Tensor, Tensor]:
-        fused = None if target.is_floating_point() else family.fused(z, alpha, tau)
-        if fused is not None:
-            return fused(z, target)
         p = family.predict(z, alpha, tau)
         v = shifted(z)[0] if family.shift_invariant else z
         conjugate = family.conjugate(v, p, alpha, tau)
@@ -68,7 +65,7 @@ class FenchelYoung(torch.autograd.Function):
             grad = grad.unsqueeze(-1)  # (..., 1)
             mass = target.sum(-1, keepdim=True) if ctx.dense else None
             if ctx.needs_input_grad[0]:
-                dz = _residual(p, target, grad, mass)
+                dz = residual(p, target, grad, mass)
             weight = grad if mass is None else grad * mass
             if ctx.needs_input_grad[2]:
                 dalpha = weight * family.conjugate_alpha(p, alpha, tau)
@@ -76,32 +73,16 @@ class FenchelYoung(torch.autograd.Function):
                 dtau = weight * family.conjugate_tau(p, alpha, tau)
         if grad_p is not None:
             if ctx.needs_input_grad[0]:
-                dz = _plus(dz, family.vjp(p, grad_p, alpha, tau))
+                dz = plus(dz, family.vjp(p, grad_p, alpha, tau))
             if ctx.needs_input_grad[2]:
                 along = grad_p * family.alpha_direction(p, alpha, tau)
-                dalpha = _plus(dalpha, along.sum(-1, keepdim=True))
+                dalpha = plus(dalpha, along.sum(-1, keepdim=True))
             if ctx.needs_input_grad[3]:
                 along = grad_p * family.tau_direction(p, alpha, tau)
-                dtau = _plus(dtau, along.sum(-1, keepdim=True))
+                dtau = plus(dtau, along.sum(-1, keepdim=True))
         dalpha = None if dalpha is None else dalpha.sum_to_size(alpha.shape)
         dtau = None if dtau is None else dtau.sum_to_size(tau.shape)
         return dz, None, dalpha, dtau, None
-
-
-def _plus(left: Tensor | None, right: Tensor) -> Tensor:
-    return right if left is None else left + right
-
-
-def _residual(p: Tensor, target: Tensor, grad: Tensor, mass: Tensor | None) -> Tensor:
-    """grad · (p − e_y), or grad · (a p − b)."""
-    if mass is not None:
-        return grad * (mass * p - target)
-    if not torch.is_grad_enabled() and kernels.launches(p, grad):
-        from uncork.nn.kernels.transforms import loss_backward
-
-        return loss_backward(p, target, grad)
-    # Set, not add: scatter without addition is deterministic on every device.
-    return (grad * p).scatter(-1, target, grad * (p.gather(-1, target) - 1))
 
 
 def _dot(weights: Tensor, v: Tensor) -> Tensor:
@@ -125,14 +106,18 @@ def reduce_loss(
     check_floating(input)
     _check(input, target, weight, reduction, label_smoothing)
     dtype = output_dtype(input, None)
-    wide = compute_dtype(dtype)
     class_dim = 0 if input.dim() == 1 else 1
-    z = input.movedim(class_dim, -1)  # (..., C)
-    alpha, tau = (_beside(value, z, class_dim, wide) for value in (alpha, tau))
-    if not _as_it_is(z, target, family, alpha, tau, label_smoothing):
-        z = z.to(wide)
+    if weight is None and label_smoothing == 0 and not target.is_floating_point():
+        rows = input.movedim(class_dim, -1).reshape(-1, input.shape[class_dim])
+        fused = family.fused(rows, alpha, tau)
+        if fused is not None:
+            loss = fused_loss(rows, target, family, alpha, tau, fused, reduction, ignore_index)
+            return loss.to(dtype)
+    wide = input.to(compute_dtype(dtype))
+    z = wide.movedim(class_dim, -1)  # (..., C)
+    alpha, tau = (_beside(value, z, class_dim) for value in (alpha, tau))
     if weight is not None:
-        weight = weight.to(wide)
+        weight = weight.to(z.dtype)
     if target.is_floating_point():
         if ignore_index >= 0:
             raise UncorkError(
@@ -217,26 +202,11 @@ def _dense_rows(
     return target.sum(-1) * (loss + v.gather(-1, top).squeeze(-1)) - _dot(target, v)
 
 
-def _as_it_is(
-    z: Tensor, target: Tensor, family: Family, alpha: Alpha, tau: Alpha, label_smoothing: float
-) -> bool:
-    """Whether logits of bfloat16 need no copy in float32: a kernel reads them, sums in float32, and
-    leaves p as precise as the gradient will be. (float16 has not the range for a p that is still to
-    be multiplied.)"""
-    return (
-        z.dtype == torch.bfloat16
-        and not target.is_floating_point()
-        and label_smoothing == 0
-        and not isinstance(tau, Tensor)
-        and family.fused(z, alpha, tau) is not None
-    )
-
-
-def _beside(value: Alpha, z: Tensor, class_dim: int, dtype: torch.dtype) -> Alpha:
+def _beside(value: Alpha, z: Tensor, class_dim: int) -> Alpha:
     """A parameter tensor (scalar, or the shape of an index target) as (..., 1) beside z."""
     if not isinstance(value, Tensor):
         return value
-    value = value.to(dtype)
+    value = value.to(z.dtype)
     if value.dim() == 0:
         return value.reshape([1] * z.dim())
     try:

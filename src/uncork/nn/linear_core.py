@@ -16,39 +16,61 @@ from uncork.nn import kernels
 from uncork.nn._torch import torch
 from uncork.nn.linear_blocks import compute as compute_blocks
 from uncork.nn.linear_blocks import loss_of_logits
-from uncork.nn.linear_rows import LinearOptions, LinearResult, Wanted, row_weights
+from uncork.nn.linear_rows import LinearOptions, LinearResult, Wanted, upstream_of
 
 Tensor = torch.Tensor
+
+
+# Rows up to which the kernels count the targets and add up the losses themselves: few launches,
+# and not much waiting for programs that read all rows.
+COUNTED_ROWS = 1 << 15
 
 
 def compute(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    tau: Tensor,
+    tau: Tensor | float,
     target: Tensor,
     class_weight: Tensor | None,
     upstream: Tensor | None,
     options: LinearOptions,
     wanted: Wanted,
+    reduction: str | None = None,
 ) -> LinearResult:
-    """Losses of the rows and the gradients wanted, by whichever way the tensors allow."""
+    """Losses of the rows and the gradients wanted, by whichever way the tensors allow.
+
+    reduction "mean" or "sum", in place of `upstream`: only where `adds_up` says so.
+    """
     with torch.no_grad(), _without_autocast(input.device.type):
+        if options.shard is None and kernels.usable(input, weight):
+            from uncork.nn.linear_slices import compute as compute_slices
+
+            return compute_slices(
+                input, weight, bias, tau, target, class_weight, upstream, options, wanted, reduction
+            )
+        tau = _as_tensor(tau, input)
         if options.shard is not None:
             from uncork.nn.vocab_parallel import compute as compute_shard
 
             return compute_shard(
                 input, weight, bias, tau, target, class_weight, upstream, options, wanted
             )
-        if kernels.usable(input, weight):
-            from uncork.nn.linear_slices import compute as compute_slices
-
-            return compute_slices(
-                input, weight, bias, tau, target, class_weight, upstream, options, wanted
-            )
         return compute_blocks(
             input, weight, bias, tau, target, class_weight, upstream, options, wanted
         )
+
+
+def adds_up(input: Tensor, weight: Tensor, options: LinearOptions) -> bool:
+    """Whether the kernels make the reduced loss too."""
+    small = len(input) <= COUNTED_ROWS and options.shard is None
+    return small and kernels.usable(input, weight)
+
+
+def _as_tensor(tau: Tensor | float, input: Tensor) -> Tensor:
+    if isinstance(tau, Tensor):
+        return tau
+    return torch.full((), tau, dtype=torch.float32, device=input.device)
 
 
 def _without_autocast(device: str) -> AbstractContextManager[None]:
@@ -63,46 +85,48 @@ def linear_loss(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    tau: Tensor,
+    tau: Tensor | float,
     target: Tensor,
     class_weight: Tensor | None,
     reduction: str,
     options: LinearOptions,
 ) -> Tensor:
     """Loss of rows input (N, d) @ weight (C, d)ᵀ + bias: () or, with reduction "none", (N)."""
-    wanted = Wanted(*(_asked(leaf) for leaf in (input, weight, bias, tau)))
-    upstream = None  # dL/d(loss of a row) for an upstream gradient of 1
-    if reduction != "none":
-        wide = torch.float64 if input.dtype == torch.float64 else torch.float32
-        shares = row_weights(target, class_weight, options.ignore_index).to(wide)
-        upstream = torch.ones_like(shares)
-        if reduction == "mean":
-            upstream /= shares.sum()
+    wanted = Wanted(_asked(input), _asked(weight), _asked(bias), _asked(tau))
     early = wanted.any and reduction != "none" and input.dtype != torch.float16
-    function = _TracedLinearLoss if torch.compiler.is_compiling() else _LinearLoss
-    loss: Tensor = function.apply(
-        input, weight, bias, tau, target, class_weight, upstream, early, options, wanted
-    )
+    loss: Tensor
+    if torch.compiler.is_compiling():
+        upstream = None
+        if reduction != "none":
+            upstream = upstream_of(reduction, target, class_weight, options, input.dtype)
+        tau = _as_tensor(tau, input)
+        loss = _TracedLinearLoss.apply(
+            input, weight, bias, tau, target, class_weight, upstream, early, options, wanted
+        )
+    else:
+        loss = _LinearLoss.apply(
+            input, weight, bias, tau, target, class_weight, reduction, early, options, wanted
+        )
     return loss
 
 
-def _asked(leaf: Tensor | None) -> bool:
-    return leaf is not None and leaf.requires_grad and torch.is_grad_enabled()
+def _asked(leaf: Tensor | float | None) -> bool:
+    return isinstance(leaf, Tensor) and leaf.requires_grad and torch.is_grad_enabled()
 
 
 _NOTHING = Wanted(False, False, False, False)
-_LARGE = 1 << 25
+_LARGE = 1 << 24
 
 
 def _reduced(losses: Tensor, upstream: Tensor | None) -> Tensor:
     if upstream is None:
         return losses
-    return (losses * upstream.to(losses.dtype)).sum()
+    return torch.dot(losses, upstream.to(losses.dtype))
 
 
 class _LinearLoss(torch.autograd.Function):
-    """Losses by row (N); with upstream (N) given, their sum weighted by it. `early`: gradients are
-    made in forward."""
+    """The reduced loss (), or with "none" losses by row (N). `early`: gradients are made in
+    forward."""
 
     @staticmethod
     def forward(
@@ -110,45 +134,69 @@ class _LinearLoss(torch.autograd.Function):
         input: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        tau: Tensor,
+        tau: Tensor | float,
         target: Tensor,
         class_weight: Tensor | None,
-        upstream: Tensor | None,
+        reduction: str,
         early: bool,
         options: LinearOptions,
         wanted: Wanted,
     ) -> Tensor:
+        upstream = None
+        added_up = reduction != "none" and adds_up(input, weight, options)
+        if reduction != "none" and not added_up:
+            upstream = upstream_of(reduction, target, class_weight, options, input.dtype)
         made = compute(
-            input, weight, bias, tau, target, class_weight,
-            upstream if early else None, options, wanted if early else _NOTHING,
+            input, weight, bias, tau, target, class_weight, upstream if early else None, options,
+            wanted if early else _NOTHING, reduction if added_up else None,
         )  # fmt: skip
-        ctx.save_for_backward(input, weight, bias, tau, target, class_weight, upstream)
-        ctx.options, ctx.wanted = options, wanted
-        ctx.ready = made[1:] if early else None
+        given = tau if isinstance(tau, Tensor) else None
+        ctx.save_for_backward(input, weight, bias, given, target, class_weight)
+        ctx.tau, ctx.reduction, ctx.options, ctx.wanted = tau, reduction, options, wanted
+        if given is not None:
+            ctx.tau = None
+        ctx.ready = made[1:5] if early else None
+        if made.total is not None:
+            return made.total
+        assert made.losses is not None
         return _reduced(made.losses, upstream)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        input, weight, bias, tau, target, class_weight, upstream = ctx.saved_tensors
         gradients: Any
         if torch.is_grad_enabled():
             gradients = _differentiable(ctx, grad)
         elif ctx.ready is not None:
             gradients, ctx.ready = ctx.ready, None  # handed over: who holds them may keep them
-            gradients = [None if made is None else _scaled(made, grad) for made in gradients]
+            _scale([made for made in gradients if made is not None], grad)
         else:
-            rows = grad if upstream is None else grad * upstream
+            input, weight, bias, tau, target, class_weight = _saved(ctx)
             gradients = compute(
-                input, weight, bias, tau, target, class_weight, rows, ctx.options, ctx.wanted
-            )[1:]
+                input, weight, bias, tau, target, class_weight, _by_row(ctx, grad), ctx.options,
+                ctx.wanted,
+            )[1:5]  # fmt: skip
         return (*gradients, None, None, None, None, None, None)
+
+
+def _saved(ctx: Any) -> tuple[Any, ...]:
+    input, weight, bias, tau, target, class_weight = ctx.saved_tensors
+    return input, weight, bias, ctx.tau if tau is None else tau, target, class_weight
+
+
+def _by_row(ctx: Any, grad: Tensor) -> Tensor:
+    """The gradient from upstream for every row's loss."""
+    if ctx.reduction == "none":
+        return grad
+    input, _, _, _, target, class_weight = ctx.saved_tensors
+    upstream = upstream_of(ctx.reduction, target, class_weight, ctx.options, input.dtype)
+    return grad * upstream
 
 
 def _differentiable(ctx: Any, grad: Tensor) -> list[Tensor | None]:
     """Gradients that can be differentiated again: all logits at once, by torch's own means."""
     if ctx.options.shard is not None:
         raise UncorkError("a vocabulary-parallel loss has first derivatives only")
-    input, weight, bias, tau, target, class_weight, upstream = ctx.saved_tensors
+    input, weight, bias, tau, target, class_weight = _saved(ctx)
     leaves = [input, weight, bias, tau]
     asked = [leaf for leaf, wanted in zip(leaves, ctx.wanted, strict=True) if wanted]
     wide = input.dtype if input.dtype == torch.float64 else torch.float32
@@ -156,23 +204,27 @@ def _differentiable(ctx: Any, grad: Tensor) -> list[Tensor | None]:
     if bias is not None:
         z = z + bias.to(wide)
     loss = loss_of_logits(z, target, class_weight, tau, ctx.options)
-    rows = grad if upstream is None else grad * upstream
-    made = iter(torch.autograd.grad(loss, asked, rows.to(wide), create_graph=True))
+    rows = _by_row(ctx, grad).to(wide)
+    made = iter(torch.autograd.grad(loss, asked, rows, create_graph=True))
     return [next(made) if wanted else None for wanted in ctx.wanted]
 
 
-def _scaled(gradient: Tensor, factor: Tensor) -> Tensor:
-    """gradient · factor in place. The kernel leaves the memory alone where the factor is 1, which
-    it is for a loss that is the last thing computed; below some size launching it takes longer than
-    torch's multiplication."""
-    if gradient.numel() >= _LARGE and kernels.usable(gradient):
+def _scale(gradients: list[Tensor], factor: Tensor) -> None:
+    """Every gradient times factor, in place. The kernel leaves the memory alone where the factor is
+    1, which it is for a loss that is the last thing computed; below some size launching it takes
+    longer than torch's multiplication of all at once."""
+    small = []
+    for gradient in gradients:
+        if gradient.numel() < _LARGE or not kernels.usable(gradient):
+            small.append(gradient)
+            continue
         from uncork.nn.kernels.scale import scale_kernel
 
         block = 4096
         programs = -(-gradient.numel() // block)
         scale_kernel[(programs,)](gradient, factor, gradient.numel(), L=block, num_warps=4)
-        return gradient
-    return gradient.mul_(factor)
+    if small:
+        torch._foreach_mul_(small, factor)
 
 
 # --- torch.compile sees one opaque operator --------------------------------------------------
@@ -201,6 +253,7 @@ def _operator(
     made = compute(
         input, weight, bias, tau, target, class_weight, upstream, options, Wanted(*wanted)
     )
+    assert made.losses is not None
     none = input.new_empty(0)
     return (
         made.losses,

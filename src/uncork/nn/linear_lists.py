@@ -40,6 +40,7 @@ class Lists:
     head: Head
     values: Tensor
     classes: Tensor
+    counts: Tensor
     total: int = 0
 
     @classmethod
@@ -54,6 +55,7 @@ class Lists:
             head,
             torch.empty((n, k), dtype=torch.float32, device=device),
             torch.empty((n, k), dtype=torch.int32, device=device),
+            torch.zeros(n, dtype=torch.int32, device=device),
         )
         before = head.tops.clone(), head.shifts.clone()
         alpha, fixed = head.options.alpha, head.options.fixed
@@ -62,7 +64,7 @@ class Lists:
             # The line is raised after 1, 2, 4, … slices: later ones add ever less to it.
             refresh = int(number & (number + 1) == 0)
             candidates_kernel[(n,)](
-                products, lists.values, lists.classes, head.counts, head.tops, head.shifts,
+                products, lists.values, lists.classes, lists.counts, head.tops, head.shifts,
                 head.index, head.sums, first=first, width=width, stride=products.stride(0),
                 refresh=refresh, alpha=alpha, slack=_SLACK[head.x.dtype], tolerance=_TOLERANCE,
                 KIND=head.kind, BRACKET=alpha > 2, STEPS=STEPS, SEARCH=not fixed, K=k,
@@ -79,7 +81,7 @@ class Lists:
                     return None
         if head.x.dtype != torch.float32:
             refine_kernel[(n,)](
-                head.x, head.weight, lists.values, lists.classes, head.counts, head.tops,
+                head.x, head.weight, lists.values, lists.classes, lists.counts, head.tops,
                 head.shifts, head.index, head.sums, features=head.x.shape[1],
                 stride_x=head.x.stride(0), stride_w=head.weight.stride(0), alpha=alpha,
                 slack=_SLACK[head.x.dtype], tolerance=_TOLERANCE, KIND=head.kind,
@@ -88,7 +90,7 @@ class Lists:
                 **head._shared(),
             )  # fmt: skip
         sparse_rows_kernel[(n,)](
-            lists.values, lists.classes, head.counts, head.tops, head.shifts, head.index,
+            lists.values, lists.classes, lists.counts, head.tops, head.shifts, head.index,
             head.times, head.hits, head.sums, alpha=alpha, cap=head._shared()["cap"],
             tolerance=_TOLERANCE, KIND=head.kind, BRACKET=alpha > 2, STEPS=STEPS,
             SEARCH=not fixed, CAP=head.options.softcap is not None, K=k, num_warps=4,
@@ -98,9 +100,7 @@ class Lists:
 
     def lengths(self) -> tuple[int, int]:
         """Longest list and all together; the host waits."""
-        longest, total = torch.stack(
-            [self.head.counts.max().long(), self.head.counts.sum()]
-        ).tolist()
+        longest, total = torch.stack([self.counts.max().long(), self.counts.sum()]).tolist()
         return int(longest), int(total)
 
     def gradients(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -113,7 +113,7 @@ class Lists:
         room = self.total + n
         device = head.x.device
         offsets = torch.zeros(n + 1, dtype=torch.int64, device=device)
-        torch.cumsum(self.head.counts, 0, out=offsets[1:])
+        torch.cumsum(self.counts, 0, out=offsets[1:])
         values = torch.empty(room, dtype=torch.float32, device=device)
         # Unused places sort behind every class.
         of_class = torch.full((room,), classes, dtype=torch.int32, device=device)

@@ -156,7 +156,7 @@ def linear_alpha_relu_loss(
         if tau.numel() != 1:
             raise UncorkError(f"tau must be one value for all rows, got shape {tuple(tau.shape)}")
     else:
-        tau = torch.full((), float(tau), dtype=torch.float32, device=input.device)
+        tau = float(tau)
     return _linear_loss(
         input, linear_weight, target, float(check_number(alpha, 1.0, strict=True)), tau,
         linear_bias, weight, ignore_index, reduction, label_smoothing, softcap, input_grad,
@@ -177,7 +177,7 @@ def _linear_loss(
     linear_weight: Tensor,
     target: Tensor,
     alpha: float,
-    tau: Tensor | None,
+    tau: Alpha | None,
     linear_bias: Tensor | None,
     weight: Tensor | None,
     ignore_index: int,
@@ -201,15 +201,13 @@ def _linear_loss(
             "or compute under torch.autocast"
         )
     fixed = tau is not None
-    if tau is None:
-        tau = torch.empty((), dtype=torch.float32, device=input.device)  # nobody reads it
     options = LinearOptions(
         alpha, fixed, ignore_index, label_smoothing, softcap, float32_accumulation
     )
     rows = input.reshape(-1, input.shape[-1])
     loss = linear_loss(
-        rows if input_grad else rows.detach(), linear_weight, linear_bias, tau,
-        target.reshape(-1).long(), weight, reduction, options,
+        rows if input_grad else rows.detach(), linear_weight, linear_bias,
+        0.0 if tau is None else tau, target.reshape(-1).long(), weight, reduction, options,
     )  # fmt: skip
     return loss.reshape(target.shape) if reduction == "none" else loss
 

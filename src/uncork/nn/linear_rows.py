@@ -50,11 +50,12 @@ class Wanted(NamedTuple):
 class LinearResult(NamedTuple):
     """Losses by row, 0 where ignored, and the gradients that were wanted."""
 
-    losses: Tensor  #: (N) float32, or float64 for float64 input
+    losses: Tensor | None  #: (N) float32, or float64 for float64 input; None beside a total
     input: Tensor | None = None
     weight: Tensor | None = None
     bias: Tensor | None = None
     tau: Tensor | None = None
+    total: Tensor | None = None  #: (), the losses times upstream, added up
 
 
 class RowTargets(NamedTuple):
@@ -92,6 +93,22 @@ def row_targets(
         spread = share / classes * wide.sum()
         mass = torch.where(counted, hit + spread, 0.0)
     return RowTargets(index, counted, mass, hit, share / classes)
+
+
+def upstream_of(
+    reduction: str,
+    target: Tensor,
+    class_weight: Tensor | None,
+    options: LinearOptions,
+    dtype: torch.dtype,
+) -> Tensor:
+    """dL/d(loss of a row), (N), where L is the rows' mean or sum."""
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    shares = row_weights(target, class_weight, options.ignore_index).to(wide)
+    upstream = torch.ones_like(shares)
+    if reduction == "mean":
+        upstream /= shares.sum()
+    return upstream
 
 
 def row_weights(target: Tensor, class_weight: Tensor | None, ignore_index: int) -> Tensor:

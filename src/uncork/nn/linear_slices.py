@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -29,7 +30,7 @@ from uncork.nn.kernels.entmax_narrow import WIDEST
 from uncork.nn.kernels.entmax_residual import entmax_residual_kernel
 from uncork.nn.kernels.logsumexp import logsumexp_kernel
 from uncork.nn.kernels.residual import residual_kernel
-from uncork.nn.kernels.rows import losses_kernel, prepare_kernel
+from uncork.nn.kernels.rows import GIVEN, MEAN, ONES, losses_kernel, prepare_kernel
 from uncork.nn.kernels.transforms import STEPS, entmax_shift
 from uncork.nn.linear_lists import SHARE, Lists
 from uncork.nn.linear_parts import Part, accumulate, add_product, block_size, parts_of, slice_width
@@ -51,20 +52,23 @@ def compute(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    tau: Tensor,
+    tau: Tensor | float,
     target: Tensor,
     class_weight: Tensor | None,
     upstream: Tensor | None,
     options: LinearOptions,
     wanted: Wanted,
+    reduction: str | None = None,
 ) -> LinearResult:
-    """input (N, d), weight (C, d), bias (C), target (N), upstream (N): dL/d(loss of a row)."""
-    if upstream is None:
+    """input (N, d), weight (C, d), bias (C), target (N), upstream (N): dL/d(loss of a row).
+
+    reduction "mean" or "sum": upstream is what that makes of 1, and the result has the total.
+    """
+    if upstream is None and reduction is None:
         wanted = Wanted(False, False, False, False)
-        upstream = torch.empty(len(input), dtype=torch.float32, device=input.device)
     return Head(
         input.contiguous(), weight.contiguous(), bias, tau, class_weight, target,
-        upstream.contiguous(), options, wanted,
+        None if upstream is None else upstream.contiguous(), options, wanted, reduction,
     ).run()  # fmt: skip
 
 
@@ -75,12 +79,13 @@ class Head:
     x: Tensor  # (N, d)
     weight: Tensor  # (C, d)
     bias: Tensor | None
-    tau: Tensor
+    tau: Tensor | float
     class_weight: Tensor | None
     target: Tensor  # (N) int64
-    given: Tensor  # (N) upstream, also where a row is ignored
+    given: Tensor | None  # (N) upstream, also where a row is ignored
     options: LinearOptions
     wanted: Wanted
+    reduction: str | None  # where no upstream is given
 
     def __post_init__(self) -> None:
         n, options, device = len(self.x), self.options, self.x.device
@@ -91,19 +96,44 @@ class Head:
         self.index = torch.empty(n, dtype=torch.int64, device=device)  # target, 0 where ignored
         self.rows = torch.empty((9, n), dtype=torch.float32, device=device)
         self.sums = torch.empty((n, 4), dtype=torch.float32, device=device)  # as in `residual`
-        self.counts = torch.empty(n, dtype=torch.int32, device=device)  # lengths of lists
+        weights, given = self.class_weight, self.given
         total = self.rows
-        if self.class_weight is not None:
-            total = self.smooth * self.class_weight.float().sum()
+        if weights is not None:
+            total = self.smooth * weights.float().sum()
+        mode = GIVEN if given is not None else MEAN if self.reduction == "mean" else ONES
+        by_tensor = isinstance(self.tau, Tensor)
         prepare_kernel[(triton.cdiv(n, 256),)](
-            self.target, self.given, self.rows if self.class_weight is None else self.class_weight,
-            self.tau, self.index, self.rows, self.sums, self.counts, n, options.ignore_index,
-            options.label_smoothing, self.smooth, total, options.alpha - 1,
-            0.0 if self.offset else 1.0, 0.0 if options.fixed else -float("inf"), self.offset,
-            WEIGHTS=self.class_weight is not None, FIXED=options.fixed, L=256, num_warps=4,
+            self.target, self.rows if given is None else given,
+            self.rows if weights is None else weights, self.tau if by_tensor else self.rows,
+            self.index, self.rows, self.sums, n, options.ignore_index,
+            options.label_smoothing, self.smooth, total, 0.0 if by_tensor else self.tau,
+            options.alpha - 1, 0.0 if self.offset else 1.0,
+            0.0 if options.fixed else -float("inf"), self.offset,
+            UPSTREAM=mode.value, WEIGHTS=weights is not None, FIXED=options.fixed,
+            TAU_TENSOR=by_tensor, L=256, num_warps=4,
         )  # fmt: skip
-        # (N) each: mass, hit and smooth times upstream, upstream, and p = f((z − top) + shift)
-        self.times, self.hits, self.spread, self.upstream, self.tops, self.shifts = self.rows[3:]
+
+    # Rows of `rows`, (N) each: mass and hit times upstream, upstream, and p = f((z − top) + shift).
+
+    @property
+    def times(self) -> Tensor:
+        return self.rows[3]
+
+    @property
+    def hits(self) -> Tensor:
+        return self.rows[4]
+
+    @property
+    def upstream(self) -> Tensor:
+        return self.rows[6]
+
+    @property
+    def tops(self) -> Tensor:
+        return self.rows[7]
+
+    @property
+    def shifts(self) -> Tensor:
+        return self.rows[8]
 
     @property
     def smoothing(self) -> bool:
@@ -150,23 +180,33 @@ class Head:
             z = z + self.bias
         if self.options.softcap is not None:
             z = self.options.softcap * torch.tanh(z / self.options.softcap)
-        positive = z > self.tau.to(z.dtype) / (self.options.alpha - 1)
+        tau = self.tau.to(z.dtype) if isinstance(self.tau, Tensor) else self.tau
+        positive = z > tau / (self.options.alpha - 1)
         share = int(torch.count_nonzero(positive)) / z.numel()
         return share * self.weight.shape[0] < max(8.0, SHARE * self.weight.shape[0])
 
     def result(
         self, d_input: Tensor | None, d_weight: Tensor | None, d_bias: Tensor | None
     ) -> LinearResult:
-        n, wants_tau = len(self.x), self.wanted.tau
-        losses = torch.empty(n, dtype=torch.float32, device=self.x.device)
-        slopes = torch.empty_like(losses) if wants_tau else losses
-        losses_kernel[(triton.cdiv(n, 256),)](
-            self.rows, self.tops, self.shifts, self.sums, losses, slopes, n, self.offset,
-            self.options.alpha, self.smooth, FIXED=self.options.fixed, SMOOTH=self.smoothing,
-            SLOPES=wants_tau, L=256, num_warps=4,
+        n, device, reduction = len(self.x), self.x.device, self.reduction
+        losses = torch.empty(n if reduction is None else (), dtype=torch.float32, device=device)
+        slopes = losses
+        if self.wanted.tau:
+            slopes = torch.empty(n, dtype=torch.float32, device=device)
+        block = 256 if reduction is None else 1024
+        losses_kernel[(triton.cdiv(n, block) if reduction is None else 1,)](
+            self.rows, self.sums, losses, slopes, n, self.offset, self.options.alpha, self.smooth,
+            FIXED=self.options.fixed, SMOOTH=self.smoothing, SLOPES=self.wanted.tau,
+            TOTAL=reduction is not None, MEAN=reduction == "mean", L=block, num_warps=4,
         )  # fmt: skip
-        d_tau = slopes.sum().reshape(self.tau.shape).to(self.tau.dtype) if wants_tau else None
-        return LinearResult(losses, d_input, d_weight, d_bias, d_tau)
+        d_tau = None
+        if self.wanted.tau:
+            assert isinstance(self.tau, Tensor)  # only tensors receive gradients
+            d_tau = slopes.sum().reshape(self.tau.shape).to(self.tau.dtype)
+        made = (d_input, d_weight, d_bias, d_tau)
+        if reduction is None:
+            return LinearResult(losses, *made)
+        return LinearResult(None, *made, total=losses)
 
     # --- slices -----------------------------------------------------------------------------
 
@@ -304,7 +344,7 @@ class Head:
         """Block after block of `step` rows in `buffer`, the gradients written or added to."""
         wanted, classes = self.wanted, self.weight.shape[0]
         softmax = self.options.alpha == 1
-        totals = self.tops  # of no use, but where sums of exponentials are found first
+        totals = self.sums  # of no use, but where sums of exponentials are found first
         if softmax and not self.in_registers:
             totals = torch.zeros_like(self.tops)
         parts = [
@@ -347,18 +387,25 @@ class Head:
 
     def entmax_residual(self, products: Tensor, begin: int) -> None:
         """`residual` of whole rows, with their thresholds found on the way."""
-        width = products.shape[1]
+        entmax_residual_kernel[(len(products),)](
+            products, self.sums, self.rows, self.index, begin=begin, stride=products.stride(0),
+            **self._in_registers,
+        )  # fmt: skip
+
+    @cached_property
+    def _in_registers(self) -> dict[str, Any]:
+        """What all blocks of rows share: put together once."""
+        width = self.weight.shape[0]
         block = max(32, triton.next_power_of_2(width))
         warps = min(16, max(1, block // 512))
-        lanes = min(block, warps * 32 * (16 // products.element_size()))  # 16 bytes a thread
+        lanes = min(block, warps * 32 * (16 // self.x.element_size()))  # 16 bytes a thread
         alpha = self.options.alpha
-        entmax_residual_kernel[(len(products),)](
-            products, self.sums, self.rows, self.index, n=len(self.x), begin=begin, width=width,
-            stride=products.stride(0), alpha=alpha,
-            tolerance=_TOLERANCE,
-            KIND=self.kind, BRACKET=alpha > 2, STEPS=STEPS, GRADIENT=self.wanted.any,
-            G=block // lanes, L=lanes, num_warps=warps, **self._shared(), **self._smoothed(),
-        )  # fmt: skip
+        return {
+            "n": len(self.x), "width": width, "alpha": alpha, "tolerance": _TOLERANCE,
+            "KIND": self.kind, "BRACKET": alpha > 2, "STEPS": STEPS, "GRADIENT": self.wanted.any,
+            "G": block // lanes, "L": lanes, "num_warps": warps, **self._shared(),
+            **self._smoothed(),
+        }  # fmt: skip
 
     def _thresholds(self, z: Tensor, rows: slice) -> None:
         """tops and shifts of α-entmax from whole rows of logits."""

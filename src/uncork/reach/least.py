@@ -1,33 +1,38 @@
 """The bias change of least 1-norm that lets every class touch the surface, bounded from both sides.
 
-A mixture λ of others that class t cannot pass says of every change c of the biases that repairs t
-
-    c_t − Σ λ_i c_i  ≥  Σ λ_i b_i − b_t − support_D(w_t − Σ λ_i w_i).
-
-The least Σ|c_i| under the inequalities met so far is a lower bound: a linear programme (Benders'
-master). Its solution is tried: each class is held against the surface of the changed biases; what
-still lies below is raised, which gives a change that does it, and its mixture, which gives one more
-inequality. On small heads the two bounds meet.
+From above. The search begins with one input for all lost classes (`repair_shared`): others are
+lowered that stand out there, and what is still below the surface then is raised to it, each class
+at an input of its own. Raising alone is tried too where that is quick.
+From below. Mixtures give inequalities that every change must satisfy; the least change under those
+met so far is a linear programme, and a bound (`repair_master`, Benders' master).
+In turn. The master's solution jumps about while inequalities are few, so what is tried next lies
+between it and the best change known. What is tried is completed to a change that does it, and the
+mixtures on the way are new inequalities. On small heads the two bounds meet.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from uncork.audit.certify import Certifier
-from uncork.audit.verdict import Mixture
+from uncork.progress import Progress
+from uncork.reach.repair_master import Master
+from uncork.reach.repair_shared import dealt, shared_input
 from uncork.reach.strict import leads_at
-from uncork.reach.surface import Depths, Surface, depths, proven_leads
+from uncork.reach.surface import Depths, Surface, depths
 
-_ROUNDS = 40
+_ROUNDS = 60
 _GAP = 0.01
-_FEW = 400  # classes each of which is solved for; of more, the deepest
+_QUICK = 20_000  # lost classes times features: raising each on its own is tried as well
 _SECONDS = 300.0
-_TURNS = 8
+_TURNS = 12
+_STEPS = (0.02, 0.2, 1.0)  # of the way from the best change to the master's: least, first, most
+_CROWDED = 1e-4  # of a row's length: lost rows nearer than this to their median are a crowd
+_RISING = 1e-3  # of the largest raise: a lost class as far above the surface joins it
 
 
 @dataclass
@@ -52,6 +57,7 @@ def least_change(
     equals: np.ndarray,
     jobs: int,
     time_limit: float | None,
+    progress: Progress | None = None,
 ) -> Least:
     """As little change as is found in the time given (five minutes unless said).
 
@@ -59,135 +65,140 @@ def least_change(
     wanted     (C,) of bool: classes that must be argmaxable in the end
     witnesses  (C, latent): where classes win now; NaN where that is not known
     """
+    shown = progress or Progress()
     until = time.perf_counter() + (_SECONDS if time_limit is None else time_limit)
-    gap = None if len(lost) <= _FEW else _GAP
-    found = depths(surface, lost, jobs, gap=gap)
-    change = np.zeros(surface.view.classes)
-    change[lost] = np.maximum(found.raises, 0.0)
-    best = Least(
-        surface.all_bias + change, lost, found.inputs, witnesses.copy(), _norm(change), 0.0
-    )
-    master = _Master(surface.view.classes)
-    master.add(certifier, surface, found)
-    for _ in range(_ROUNDS):
-        planned, needed = master.solve()
-        best.needed = max(best.needed, needed)
-        if best.size <= (1 + _GAP) * best.needed or time.perf_counter() > until:
+    late = _Late(until)
+    search = _Completing(surface, lost, wanted, equals, jobs, late)
+    master = Master(surface.view.classes)
+    best = Least(surface.all_bias, lost, np.empty(0), witnesses.copy(), np.inf, 0.0)
+    others = np.setdiff1d(np.arange(surface.view.classes), lost)
+    crowd = _crowd(surface, lost)
+    needs = shared_input(surface, crowd, others, signed=False) if len(crowd) else None
+    if needs is not None:
+        master.add_dealt(certifier, dealt(surface, needs, crowd, others))
+    plans = [plan for plan in (shared_input(surface, lost, others), needs) if plan is not None]
+    starts = [np.zeros(surface.view.classes)] if len(lost) * surface.view.width <= _QUICK else []
+    for plan in plans:
+        search.hints.append(plan.input)
+        above = surface.all_rows @ plan.input + surface.all_bias - plan.height
+        change = np.zeros(surface.view.classes)
+        change[others] = -np.maximum(above[others], 0.0)
+        starts.append(change)
+    if not starts:
+        starts = [np.zeros(surface.view.classes)]
+    step, idle = _STEPS[1], 0
+    for round_ in range(_ROUNDS):
+        if round_ < len(starts):
+            planned = starts[round_]
+        else:
+            left = max(1.0, until - time.perf_counter())
+            aim, needed = master.solve(left)
+            best.needed = max(best.needed, needed)
+            if best.size <= (1 + _GAP) * best.needed:
+                break
+            planned = (1 - step) * (best.base - surface.all_bias) + step * aim
+        if np.isfinite(best.size) and late():
             break
-        tried, found, now = _complete(surface, planned, wanted, best.witnesses, equals, jobs, gap)
-        if tried.size < best.size:
+        shown.stage("1-norm", len(lost))
+        tried, found, now = search.complete(planned, best.witnesses, shown)
+        new = master.add(certifier, now, found)
+        better = tried.size < best.size * (1 - 1e-6)
+        if better:
             tried.needed = best.needed
             best = tried
-        if not master.add(certifier, now, found):
-            break
+        if round_ >= len(starts):
+            idle = 0 if new or better else idle + 1
+            # Where nothing new was met, the master's own solution has not been tried yet.
+            step = min(_STEPS[2], 2 * step) if better or not new else max(_STEPS[0], step / 2)
+            if idle > 6:
+                break
+    if not best.needed:
+        best.needed = master.solve(max(60.0, until - time.perf_counter()))[1]
     return best
+
+
+class _Late:
+    """Whether time is up."""
+
+    def __init__(self, until: float) -> None:
+        self.until = until
+
+    def __call__(self) -> bool:
+        return time.perf_counter() > self.until
+
+
+def _crowd(surface: Surface, lost: np.ndarray) -> np.ndarray:
+    """Lost classes whose rows lie together, so that one mixture nearly serves for all."""
+    rows = surface.all_rows[lost]
+    middle = rows[np.argmin(((rows - np.median(rows, axis=0)) ** 2).sum(axis=1))]
+    length = float(np.median(np.linalg.norm(surface.rows, axis=1))) or 1.0
+    return lost[np.linalg.norm(rows - middle, axis=1) <= _CROWDED * length]
 
 
 def _norm(change: np.ndarray) -> float:
     return float(np.abs(change - np.median(change)).sum())
 
 
-def _complete(
-    surface: Surface,
-    planned: np.ndarray,
-    wanted: np.ndarray,
-    witnesses: np.ndarray,
-    equals: np.ndarray,
-    jobs: int,
-    gap: float | None,
-) -> tuple[Least, Depths, Surface]:
-    """The planned change, and what is still below the surface raised to it."""
-    witnesses, bias = witnesses.copy(), surface.all_bias + planned
-    above = ~wanted | _leading(surface, witnesses, bias, equals)
-    for _ in range(_TURNS):
-        asked = np.flatnonzero(~above)
-        now = Surface(surface.view, np.flatnonzero(above), bias, surface.shrunk)
-        found = depths(now, asked, jobs, gap=gap)
-        change = planned.copy()
-        change[asked] += np.maximum(found.raises, 0.0)
-        rising = found.raises < -surface.close
-        witnesses[asked[rising]] = found.inputs[rising]
-        # Who is not asked for stays in the way all the same; who leads must do so to the end.
-        held = ~wanted | _leading(surface, witnesses, surface.all_bias + change, equals)
-        settled = not rising.any() and bool(held[above].all())
-        if settled:
-            break
-        above &= held
-        above[asked[rising]] = True
-    size = _norm(change) if settled else np.inf
-    base = surface.all_bias + change
-    return Least(base, asked, found.inputs, witnesses, size, 0.0), found, now
+class _Completing:
+    """From a planned change of the others to one that lets every class touch the surface."""
 
+    def __init__(
+        self, surface: Surface, lost: np.ndarray, wanted: np.ndarray, equals: np.ndarray,
+        jobs: int, late: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self.surface, self.wanted, self.equals = surface, wanted, equals
+        self.jobs, self.late = jobs, late
+        self.lost = np.zeros(len(wanted), dtype=bool)
+        self.lost[lost] = True
+        self.hints: list[np.ndarray] = []  # inputs that are tried for every class
 
-def _leading(
-    surface: Surface, witnesses: np.ndarray, bias: np.ndarray, equals: np.ndarray
-) -> np.ndarray:
-    """Which classes lead at the witness they have: (C,) of bool."""
-    result = np.zeros(len(bias), dtype=bool)
-    known = np.flatnonzero(np.isfinite(witnesses).all(axis=1))
-    leads = leads_at(surface, known, witnesses[known], bias, surface.all_rows.mean(axis=0), equals)
-    result[known[leads > surface.close]] = True
-    return result
+    def complete(
+        self, planned: np.ndarray, witnesses: np.ndarray, shown: Progress
+    ) -> tuple[Least, Depths, Surface]:
+        """The planned change of those that are not lost; the lost, and whom it buries, brought to
+        the surface. A lost class that then stands well above it without any change joins it."""
+        surface = self.surface
+        witnesses, planned = witnesses.copy(), np.where(self.lost, 0.0, planned)
+        bias, joined = surface.all_bias + planned, np.zeros(len(planned), dtype=bool)
+        above = ~self.lost & (~self.wanted | self._leading(witnesses, bias, ~self.lost))
+        for _ in range(_TURNS):
+            asked = np.flatnonzero(~above)
+            now = Surface(surface.view, np.flatnonzero(above), bias, surface.shrunk)
+            found = depths(now, asked, self.jobs, shown, self.late)
+            self._hint(now, found)
+            change = planned.copy()
+            change[asked] += found.raises
+            limit = np.where(
+                self.lost[asked], _RISING * max(float(found.raises.max(initial=0.0)), 0.0), 0.0
+            )
+            rising = found.raises < -np.maximum(limit, surface.close)
+            settled = not rising.any()
+            if settled:
+                change = np.where(np.isfinite(change), change, np.inf)
+                break
+            risen = asked[rising]
+            witnesses[risen] = found.inputs[rising]
+            above[risen], joined[risen] = True, self.lost[risen]
+            held = ~self.wanted | self._leading(witnesses, bias, above)
+            above &= held
+        size = _norm(change) if settled and np.isfinite(change).all() else np.inf
+        base = surface.all_bias + change
+        return Least(base, asked, found.inputs, witnesses, size, 0.0), found, now
 
+    def _hint(self, now: Surface, found: Depths) -> None:
+        """Raises are no larger than at the inputs that were hinted at."""
+        rows, bias = now.all_rows[found.classes], now.all_bias[found.classes]
+        for u in self.hints:
+            raised = float(now.heights(u).max()) - rows @ u - bias
+            better = raised < found.raises - now.close
+            found.raises[better], found.inputs[better] = raised[better], u
 
-class _Master:
-    """min Σ|c_i| under the inequalities so far."""
-
-    def __init__(self, classes: int) -> None:
-        self.classes = classes
-        self.rows: list[tuple[int, np.ndarray, np.ndarray, float, float]] = []
-        self.seen: set[tuple[Any, ...]] = set()
-
-    def add(self, certifier: Certifier, surface: Surface, found: Depths) -> int:
-        """The mixtures of classes that lie below, with what is proven of each; how many are new."""
-        named: list[tuple[int, Mixture]] = []
-        for t, raised, mixture in zip(
-            found.classes.tolist(), found.raises.tolist(), found.mixtures, strict=True
-        ):
-            if mixture is None or not raised > 0:
-                continue
-            key = (t, mixture.classes.tobytes(), np.round(mixture.weights, 9).tobytes())
-            if key not in self.seen:
-                self.seen.add(key)
-                named.append((t, mixture))
-        new = 0
-        for (t, mixture), lead in proven_leads(certifier, surface, named):
-            if np.isfinite(lead):
-                share = np.asarray(mixture.weights, dtype=np.float64)
-                total = float(share.sum()) + mixture.bulk
-                self.rows.append((t, mixture.classes, share / total, lead, mixture.bulk / total))
-                new += 1
-        return new
-
-    def solve(self) -> tuple[np.ndarray, float]:
-        """The least change (C,), and the lower bound that its multipliers prove."""
-        from scipy.optimize import linprog
-        from scipy.sparse import csr_matrix, hstack
-
-        if not self.rows:
-            return np.zeros(self.classes), 0.0
-        data: list[np.ndarray] = []
-        columns: list[np.ndarray] = []
-        for t, ids, share, *_ in self.rows:
-            columns.append(np.append(t, ids))
-            data.append(np.append(1.0, -share))
-        ends = np.cumsum([0, *(len(c) for c in columns)])
-        matrix = csr_matrix(
-            (np.concatenate(data), np.concatenate(columns), ends),
-            shape=(len(self.rows), self.classes),
-        )
-        least = np.array([lead for *_, lead, _ in self.rows])
-        spread = np.array([bulk for *_, bulk in self.rows])  # over all classes evenly
-        solved = linprog(
-            np.ones(2 * self.classes), -hstack([matrix, -matrix]).tocsr(), -least,
-            bounds=(0, None), method="highs",
-        )  # fmt: skip
-        if solved.x is None:
-            return np.zeros(self.classes), 0.0
-        change = solved.x[: self.classes] - solved.x[self.classes :]
-        # Multipliers μ prove Σ μ·lead wherever no coefficient of Σ μ·row exceeds one.
-        weights = np.maximum(-np.asarray(solved.ineqlin.marginals), 0.0)
-        largest = float(np.abs(matrix.T @ weights).max(initial=0.0))
-        largest += float(weights @ spread) / self.classes
-        needed = float(weights @ least) / (largest * (1 + 1e-9)) if largest > 0 else 0.0
-        return change, max(0.0, needed)
+    def _leading(self, witnesses: np.ndarray, bias: np.ndarray, among: np.ndarray) -> np.ndarray:
+        """Which classes lead those `among` at the witness they have: (C,) of bool."""
+        result = np.zeros(len(bias), dtype=bool)
+        known = np.flatnonzero(np.isfinite(witnesses).all(axis=1) & among)
+        low = np.where(among, bias, -np.inf)
+        middle = self.surface.all_rows.mean(axis=0)
+        leads = leads_at(self.surface, known, witnesses[known], low, middle, self.equals)
+        result[known[leads > self.surface.close]] = True
+        return result

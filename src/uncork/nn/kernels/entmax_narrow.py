@@ -24,12 +24,14 @@ WIDEST = 32768  # float32 values: half of the registers
 @triton.jit
 def entmax_narrow_kernel(
     z, p, shift, alphas, targets, n, stride_z, stride_p, alpha, tolerance,
+    ignore_index,
     KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, ROW_ALPHA: tl.constexpr,
     WRITE: tl.constexpr, LOSS: tl.constexpr, G: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
     """z (rows, n) → p (rows, n), or with WRITE off only shift = s (rows).
 
-    LOSS: beside p, shift becomes the loss of each row against its class in targets (rows)."""
+    LOSS: beside p, shift becomes the loss of each row against its class in targets (rows), 0
+    where that is ignore_index."""
     row = tl.program_id(0).to(tl.int64)
     if ROW_ALPHA:
         alpha = tl.load(alphas + row)
@@ -50,7 +52,9 @@ def entmax_narrow_kernel(
         tl.store(p + row * stride_p + columns, out.to(p.dtype.element_ty), mask=inside)
         if LOSS:
             power = tl.sum(power_term(v + c, out, alpha, KIND))
-            at_target = entry_at(z + row * stride_z, tl.load(targets + row), n) - top
-            tl.store(shift + row, fenchel_young(c, power, at_target, alpha, KIND))
+            target = tl.load(targets + row)
+            at_target = entry_at(z + row * stride_z, target, n) - top
+            loss = fenchel_young(c, power, at_target, alpha, KIND)
+            tl.store(shift + row, tl.where(target == ignore_index, 0.0, loss))
     else:
         tl.store(shift + row, largest_shift(alpha, KIND) - c)

@@ -28,36 +28,11 @@ from uncork.nn.kernels._math import (
     solve,
     terms,
 )
+from uncork.nn.kernels._tiles import edge, edge_at, edge_inside, inner
 
 LANES = 1024
 DEPTH = 8  # entries a lane can keep
 SAMPLED = tl.constexpr(4)  # tiles: rows must have as many
-
-
-@triton.jit
-def _inner(base, k, lanes, L: tl.constexpr):
-    """Tile k of a row, one that lies inside entirely: 16 bytes a thread."""
-    return tl.load(base + k * L + lanes).to(tl.float32)
-
-
-@triton.jit
-def _edge_at(edge, whole, lanes, L: tl.constexpr):
-    """Places of the two tiles that may lie in part outside: the first, and what follows the whole
-    ones."""
-    return edge * whole * L + lanes
-
-
-@triton.jit
-def _edge_inside(at, edge, off, n, whole):
-    """Which of those places are in the row, each in one of the two tiles only."""
-    return (at >= off) & (at < n + off) & ((edge == 0) | (whole > 0))
-
-
-@triton.jit
-def _edge(base, edge, off, n, whole, lanes, L: tl.constexpr):
-    at = _edge_at(edge, whole, lanes, L)
-    inside = _edge_inside(at, edge, off, n, whole)
-    return tl.load(base + at, mask=inside, other=-float("inf")).to(tl.float32)
 
 
 @triton.jit
@@ -135,12 +110,14 @@ def _sampled(
 @triton.jit
 def entmax_wide_kernel(
     z, p, shift, alphas, targets, stacks, tagged, n, rows, stride_z, stride_p, alpha, tolerance,
+    ignore_index,
     KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, ROW_ALPHA: tl.constexpr,
     WRITE: tl.constexpr, LOSS: tl.constexpr, L: tl.constexpr, DEPTH: tl.constexpr,
     ALIGN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """z (rows, n) → p (rows, n), or with WRITE off only shift = s (rows). LOSS: beside p, shift
-    becomes the loss of each row against its class in targets (rows).
+    becomes the loss of each row against its class in targets (rows), 0
+    where that is ignore_index.
 
     stacks, tagged (programs, DEPTH, L) of z's type and integers of that size. ALIGN > 1: rows of z
     and p begin at the same place modulo ALIGN entries (16 bytes), and tiles begin at a multiple of
@@ -169,13 +146,13 @@ def entmax_wide_kernel(
             total = tl.zeros([L], tl.float32)
             slope = tl.zeros([L], tl.float32)
             for k in tl.range(1, whole, num_stages=STAGES):
-                x = _inner(base, k, lanes, L)
+                x = inner(base, k, lanes, L)
                 tops = tl.maximum(tops, x)
                 mass, rate = terms((x - top) + guess, alpha, KIND)
                 total += mass
                 slope += rate
-            for edge in range(2):
-                x = _edge(base, edge, off, n, whole, lanes, L)
+            for end in range(2):
+                x = edge(base, end, off, n, whole, lanes, L)
                 tops = tl.maximum(tops, x)
                 mass, rate = terms((x - top) + guess, alpha, KIND)
                 total += mass
@@ -192,7 +169,7 @@ def entmax_wide_kernel(
             depth = DEPTH + 1
         else:
             line = _line(top, c, alpha, KIND)
-            x = _edge(base, 0, off, n, whole, lanes, L)
+            x = edge(base, 0, off, n, whole, lanes, L)
             count = _keep(x, 0, line, count, stack, tags, lanes, L, DEPTH)
             # A crowded row raises its line on the way, after an eighth (of a long one, a
             # sixteenth and a quarter), by the lanes' maxima.
@@ -201,7 +178,7 @@ def entmax_wide_kernel(
             first = tl.minimum(1, whole)
             while (first > 0) & (first < whole):
                 for k in tl.range(first, last, num_stages=STAGES):
-                    x = _inner(base, k, lanes, L)
+                    x = inner(base, k, lanes, L)
                     count = _keep(x, k, line, count, stack, tags, lanes, L, DEPTH)
                     tops = tl.maximum(tops, x)
                 first = last
@@ -211,7 +188,7 @@ def entmax_wide_kernel(
                         tops, top, c, size, alpha, tolerance * 64, KIND, BRACKET, STEPS
                     )
                     line = _line(top, c, alpha, KIND)
-            x = _edge(base, 1, off, n, whole, lanes, L)
+            x = edge(base, 1, off, n, whole, lanes, L)
             count = _keep(x, whole, line, count, stack, tags, lanes, L, DEPTH)
             tops = tl.maximum(tops, x)
             top, c = _from_maxima(tops, top, c, size, alpha, tolerance, KIND, BRACKET, STEPS)
@@ -236,14 +213,14 @@ def entmax_wide_kernel(
                     there += tl.where(rate > 0, 1.0, 0.0)
             else:
                 for k in tl.range(1, whole, num_stages=STAGES):
-                    x = _inner(base, k, lanes, L)
+                    x = inner(base, k, lanes, L)
                     mass, rate = terms((x - top) + c, alpha, KIND)
                     total += mass
                     slope += rate
                     if KIND == 15:
                         there += tl.where(rate > 0, 1.0, 0.0)
-                for edge in range(2):
-                    x = _edge(base, edge, off, n, whole, lanes, L)
+                for end in range(2):
+                    x = edge(base, end, off, n, whole, lanes, L)
                     mass, rate = terms((x - top) + c, alpha, KIND)
                     total += mass
                     slope += rate
@@ -262,9 +239,9 @@ def entmax_wide_kernel(
                 nothing = tl.zeros([L], p.dtype.element_ty)
                 for k in range(1, whole):
                     tl.store(out + k * L + lanes, nothing)
-                for edge in range(2):
-                    at = _edge_at(edge, whole, lanes, L)
-                    tl.store(out + at, nothing, mask=_edge_inside(at, edge, off, n, whole))
+                for end in range(2):
+                    at = edge_at(end, whole, lanes, L)
+                    tl.store(out + at, nothing, mask=edge_inside(at, end, off, n, whole))
                 tl.debug_barrier()
                 for d in range(depth):
                     x = tl.load(stack + d * L + lanes, mask=d < count, other=-float("inf"))
@@ -276,22 +253,24 @@ def entmax_wide_kernel(
                         power += power_term(x, y, alpha, KIND)
             else:
                 for k in tl.range(1, whole, num_stages=STAGES):
-                    x = (_inner(base, k, lanes, L) - top) + c
+                    x = (inner(base, k, lanes, L) - top) + c
                     y = probability(x, alpha, KIND)
                     tl.store(out + k * L + lanes, y.to(p.dtype.element_ty))
                     if LOSS:
                         power += power_term(x, y, alpha, KIND)
-                for edge in range(2):
-                    x = (_edge(base, edge, off, n, whole, lanes, L) - top) + c
+                for end in range(2):
+                    x = (edge(base, end, off, n, whole, lanes, L) - top) + c
                     y = probability(x, alpha, KIND)
                     if LOSS:
                         power += power_term(x, y, alpha, KIND)
-                    at = _edge_at(edge, whole, lanes, L)
-                    inside = _edge_inside(at, edge, off, n, whole)
+                    at = edge_at(end, whole, lanes, L)
+                    inside = edge_inside(at, end, off, n, whole)
                     tl.store(out + at, y.to(p.dtype.element_ty), mask=inside)
             if LOSS:
-                at_target = entry_at(z + start, tl.load(targets + row), n) - top
-                tl.store(shift + row, fenchel_young(c, tl.sum(power), at_target, alpha, KIND))
+                target = tl.load(targets + row)
+                at_target = entry_at(z + start, target, n) - top
+                loss = fenchel_young(c, tl.sum(power), at_target, alpha, KIND)
+                tl.store(shift + row, tl.where(target == ignore_index, 0.0, loss))
         else:
             tl.store(shift + row, largest_shift(alpha, KIND) - c)
         tl.debug_barrier()  # the next row's entries go on the same stacks

@@ -11,11 +11,9 @@ from uncork.nn._torch import torch
 from uncork.nn.kernels import multiprocessors
 from uncork.nn.kernels._math import kind_of
 from uncork.nn.kernels.alpha_relu import alpha_relu_backward_kernel, alpha_relu_kernel
-from uncork.nn.kernels.alpha_relu_loss import alpha_relu_loss_kernel
 from uncork.nn.kernels.entmax_backward import entmax_backward_kernel
 from uncork.nn.kernels.entmax_narrow import WIDEST, entmax_narrow_kernel
 from uncork.nn.kernels.entmax_wide import DEPTH, LANES, entmax_wide_kernel
-from uncork.nn.kernels.loss_backward import loss_backward_kernel
 
 Tensor = torch.Tensor
 
@@ -28,7 +26,7 @@ _WIDE = {2: (5, 5, 96), 4: (4, 4, 128)}
 def entmax_forward(z: Tensor, alpha: float, dtype: torch.dtype) -> Tensor:
     """p of rows z (..., n), contiguous, in `dtype`."""
     p = torch.empty(z.shape, dtype=dtype, device=z.device)
-    _entmax(z, alpha, p, None)
+    solve_rows(z, alpha, p, None)
     return p
 
 
@@ -36,25 +34,19 @@ def entmax_shift(v: Tensor, alpha: Alpha) -> Tensor:
     """s of rows v (..., n) → (..., 1) float32, relative to the row's largest entry; alpha a float,
     or a tensor that broadcasts to (..., 1)."""
     s = torch.empty((*v.shape[:-1], 1), dtype=torch.float32, device=v.device)
-    _entmax(v, alpha, None, s)
+    solve_rows(v, alpha, None, s)
     return s
 
 
-def entmax_loss_forward(z: Tensor, target: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-    """(loss (...) float32, p like z) of rows z (..., n) against classes (..., 1)."""
-    p = torch.empty(z.shape, dtype=z.dtype, device=z.device)
-    loss = torch.empty(z.shape[:-1], dtype=torch.float32, device=z.device)
-    _entmax(z, alpha, p, loss, target.contiguous())
-    return loss, p
-
-
-def _entmax(
+def solve_rows(
     z: Tensor,
     alpha: Alpha,
     p: Tensor | None,
     shift: Tensor | None,
     target: Tensor | None = None,
+    ignore_index: int = 0,
 ) -> None:
+    """Rows z (..., n) into p, or s into shift; with a target (rows) p, and losses into shift."""
     n = z.shape[-1]
     rows = as_rows(z)
     by_row = isinstance(alpha, Tensor)
@@ -73,6 +65,7 @@ def _entmax(
         "ROW_ALPHA": by_row,
         "WRITE": p is not None,
         "LOSS": target is not None,
+        "ignore_index": ignore_index,
     }
     s = alphas if shift is None else shift
     classes = s if target is None else target
@@ -93,7 +86,7 @@ def _entmax(
     entmax_wide_kernel[(programs,)](
         rows, out, s, alphas, classes, stacks, tags, n, len(rows), rows.stride(0),
         out.stride(0),
-        L=LANES, DEPTH=DEPTH, ALIGN=_alignment(rows, out),
+        L=LANES, DEPTH=DEPTH, ALIGN=alignment(rows, out),
         STAGES=stages, num_warps=4, maxnreg=registers, **common,
     )  # fmt: skip
 
@@ -108,7 +101,7 @@ def entmax_backward(p: Tensor, grad: Tensor, alpha: float, dtype: torch.dtype) -
     warps = min(8, max(1, lanes // 512)) if one else 8
     entmax_backward_kernel[(len(rows),)](
         rows, pulled, result, n, rows.stride(0), pulled.stride(0), result.stride(0), alpha,
-        KIND=kind_of(alpha), L=lanes, ONE=one, ALIGN=_alignment(rows, result), STAGES=3,
+        KIND=kind_of(alpha), L=lanes, ONE=one, ALIGN=alignment(rows, result), STAGES=3,
         num_warps=warps,
     )  # fmt: skip
     return out
@@ -120,7 +113,7 @@ def as_rows(z: Tensor) -> Tensor:
     return rows if rows.stride(1) == 1 or rows.shape[1] == 1 else rows.contiguous()
 
 
-def _alignment(source: Tensor, out: Tensor) -> int:
+def alignment(source: Tensor, out: Tensor) -> int:
     """How many entries make 16 bytes, where rows of both begin alike modulo that; otherwise 1."""
     entries = 16 // min(source.element_size(), out.element_size())
     aligned = (
@@ -155,37 +148,6 @@ def alpha_relu_backward(z: Tensor, grad: Tensor, alpha: float, tau: Alpha) -> Te
     alpha_relu_backward_kernel[(triton.cdiv(z.numel(), block),)](
         z, grad, out, tau if given else z, z.numel(), alpha, 0.0 if given else tau,
         KIND=kind_of(alpha), L=block, TAU_TENSOR=given, num_warps=4,
-    )  # fmt: skip
-    return out
-
-
-def alpha_relu_loss_forward(
-    z: Tensor, target: Tensor, alpha: float, tau: Alpha
-) -> tuple[Tensor, Tensor]:
-    """(loss (...) float32, p like z) of rows z (..., n) against classes (..., 1)."""
-    n = z.shape[-1]
-    rows = as_rows(z)
-    p = torch.empty(z.shape, dtype=z.dtype, device=z.device)
-    loss = torch.empty(z.shape[:-1], dtype=torch.float32, device=z.device)
-    given = isinstance(tau, Tensor)
-    lanes = min(4096, max(32, triton.next_power_of_2(n)))
-    alpha_relu_loss_kernel[(len(rows),)](
-        rows, p, loss, target.contiguous(), tau if given else z, n, rows.stride(0), n, alpha,
-        0.0 if given else tau, KIND=kind_of(alpha), L=lanes, TAU_TENSOR=given,
-        num_warps=min(8, max(1, lanes // 512)),
-    )  # fmt: skip
-    return loss, p
-
-
-def loss_backward(p: Tensor, target: Tensor, grad: Tensor) -> Tensor:
-    """grad · (p − e_target) like p: p (..., n), target and grad (..., 1)."""
-    n = p.shape[-1]
-    rows = as_rows(p)
-    out = torch.empty(p.shape, dtype=p.dtype, device=p.device)
-    lanes = min(4096, max(32, triton.next_power_of_2(n)))
-    loss_backward_kernel[(len(rows), triton.cdiv(n, lanes))](
-        rows, out, target.contiguous(), grad.contiguous(), n, rows.stride(0), n, L=lanes,
-        num_warps=min(4, max(1, lanes // 512)),
     )  # fmt: skip
     return out
 
