@@ -31,12 +31,12 @@ class TrainingConfig:
     output: str
     seed: int = 0
     tau: float | None = None  # None: the paper's rule, the mean 1.5-entmax threshold at the start
-    steps: int = 3000
+    steps: int = 4500
     stop_after: int | None = None  # end here, the schedule still that of `steps`
     warmup: int = 300
     learning_rate: float = 1e-3
     batch_tokens: int = 8192
-    evaluate_every: int = 150
+    evaluate_every: int = 225
     validation: int = 3000  # sentences of validation that are used
     snapshot_sentences: int = 500  # of validation, translated greedily at every evaluation
     width: int = 256
