@@ -64,13 +64,15 @@ results-reach: $(VENV)/.test
 .PHONY: results-repair
 results-repair: $(VENV)/.test
 	$(BIN)/python experiments/repair_ocr.py --out results/repair
-# German to English, and on a GPU: `make results-translate DATA=deu-eng.tsv.gz DEVICE=cuda`.
+# German to English, and on a GPU: `make results-translate DATA=deu-eng.tsv.gz DEVICE=cuda`, with
+# WORKERS=12 for as many trainings side by side.
 .PHONY: results-translate
 DEVICE ?= cpu
+WORKERS ?= 1
 TRANSLATE := $(BIN)/python experiments/translate.py
 results-translate: $(VENV)/.test
 	$(TRANSLATE) prepare --data "$(DATA)"
-	$(TRANSLATE) train --device $(DEVICE) --decode
+	$(TRANSLATE) train --device $(DEVICE) --workers $(WORKERS) --decode
 	$(TRANSLATE) measure --device $(DEVICE)
 	$(TRANSLATE) score
 	$(TRANSLATE) audit
