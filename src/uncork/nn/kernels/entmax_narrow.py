@@ -42,7 +42,7 @@ def entmax_narrow_kernel(
     top = tl.max(tops)
     top = tl.where(top == -float("inf"), 0.0, top)
     v = v - top
-    size = n.to(tl.float32)
+    size = tl.full([], n, tl.float32)  # one class is a constant to Triton, without .to
     c = largest_shift(alpha, KIND) + 0.0 * size
     if G > 1 and not BRACKET:
         c = solve(tops - top, c, size, alpha, tolerance * 16, KIND, BRACKET, STEPS)

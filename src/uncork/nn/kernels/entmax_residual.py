@@ -33,7 +33,7 @@ def entmax_residual_kernel(
     maxima = tl.max(z, 0)
     top = tl.max(maxima)
     top = tl.where(top == -float("inf"), 0.0, top)
-    size = width.to(tl.float32)
+    size = tl.full([], width, tl.float32)
     if KIND == 1:
         c = -tl.log(tl.sum(tl.exp(z - top)))
     else:

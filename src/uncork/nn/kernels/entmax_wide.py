@@ -126,7 +126,7 @@ def entmax_wide_kernel(
     lanes = tl.arange(0, L)
     stack = stacks + tl.program_id(0).to(tl.int64) * (DEPTH * L)
     tags = tagged + tl.program_id(0).to(tl.int64) * (DEPTH * L)
-    size = n.to(tl.float32)
+    size = tl.full([], n, tl.float32)
     row = tl.program_id(0).to(tl.int64)
     while row < rows:
         if ROW_ALPHA:

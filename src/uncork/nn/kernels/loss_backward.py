@@ -18,7 +18,7 @@ def _upstream(grads, shares, row, target, rows, ignore_index, BY_ROW: tl.constex
 
 @triton.jit
 def loss_backward_kernel(
-    p, out, targets, grads, shares, n, rows, ignore_index,
+    p, out, targets, grads, shares, n, rows, numel, ignore_index,
     BY_ROW: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
     """out (rows, n) = upstream · (p − e_target), 0 where the target is ignore_index. p and out lie
@@ -36,7 +36,7 @@ def loss_backward_kernel(
     after = at >= edge
     own = (at == edge - n + target) & ~after | (at == edge + next_target) & after
     factor = tl.where(after, next_grad, grad)
-    inside = at < rows * n
+    inside = at < numel
     y = tl.load(p + at, mask=inside, other=0.0).to(tl.float32)
     r = factor * (y - tl.where(own, 1.0, 0.0))
     # An ignored row is 0 whatever its logits are.
@@ -46,7 +46,7 @@ def loss_backward_kernel(
 
 @triton.jit
 def narrow_loss_backward_kernel(
-    p, out, targets, grads, shares, n, rows, ignore_index,
+    p, out, targets, grads, shares, n, rows, numel, ignore_index,
     BY_ROW: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
     """The same a row at a time: n ≤ L."""

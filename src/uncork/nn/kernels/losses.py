@@ -63,7 +63,7 @@ def loss_backward(
     if n < _TILE:
         kernel, grid, lanes = narrow_loss_backward_kernel, rows, max(32, triton.next_power_of_2(n))
     kernel[(grid,)](
-        p, out, target, grad.contiguous(), grad if share is None else share, n, rows, ignore_index,
-        BY_ROW=share is None, L=lanes, num_warps=min(4, max(1, lanes // 256)),
+        p, out, target, grad.contiguous(), grad if share is None else share, n, rows, p.numel(),
+        ignore_index, BY_ROW=share is None, L=lanes, num_warps=min(4, max(1, lanes // 256)),
     )  # fmt: skip
     return out
