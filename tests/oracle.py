@@ -52,21 +52,28 @@ def first_somewhere(head: Head, t: int, domain: Domain | None = None) -> bool:
     """Whether some real x of the domain puts t, or t with its equals, strictly first (Z3)."""
     domain = head.domain if domain is None else domain
     rows = exact_rows(head)
-    solver = z3.Solver()
-    x = [z3.Real(f"x{j}") for j in range(head.features)]
-    for row in rows:
-        if row != rows[t]:
-            terms = [_number(a - b) * v for a, b, v in zip(rows[t], row, x, strict=False)]
-            solver.add(z3.Sum(terms) + _number(rows[t][-1] - row[-1]) > 0)
+    x = [f"x{j}" for j in range(head.features)]
+    claims = [
+        f"(> {_sum([a - b for a, b in zip(rows[t], row, strict=True)], x)} 0.0)"
+        for row in rows
+        if row != rows[t]
+    ]
     if isinstance(domain, Box):
         lower, upper = domain.bounds(head.features)
         for v, low, high in zip(x, lower.tolist(), upper.tolist(), strict=True):
             if low > -np.inf:
-                solver.add(v >= _number(Fraction(low)))
+                claims.append(f"(>= {v} {_number(Fraction(low))})")
             if high < np.inf:
-                solver.add(v <= _number(Fraction(high)))
+                claims.append(f"(<= {v} {_number(Fraction(high))})")
     elif isinstance(domain, Ball):
-        solver.add(z3.Sum([v * v for v in x]) <= _number(Fraction(domain.radius) ** 2))
+        squares = " ".join(f"(* {v} {v})" for v in x)
+        claims.append(f"(<= (+ {squares} 0.0) {_number(Fraction(domain.radius) ** 2)})")
+    # Z3 reads text faster than Python builds its terms: answers take half as long.
+    solver = z3.Solver() if isinstance(domain, Ball) else z3.SimpleSolver()
+    solver.from_string(
+        "".join(f"(declare-const {v} Real)" for v in x)
+        + "".join(f"(assert {claim})" for claim in claims)
+    )
     answer = solver.check()
     assert answer != z3.unknown
     return bool(answer == z3.sat)
@@ -157,5 +164,12 @@ def false_verdicts(audit: Audit, head: Head, domain: Domain | None = None) -> di
     return wrong
 
 
-def _number(value: Fraction) -> z3.ArithRef:
-    return z3.Q(value.numerator, value.denominator)
+def _sum(row: Row, x: Sequence[str]) -> str:
+    """row · (x, 1) in the language of SMT-LIB."""
+    terms = [f"(* {_number(w)} {v})" for w, v in zip(row[:-1], x, strict=True)]
+    return f"(+ {' '.join(terms)} {_number(row[-1])})"
+
+
+def _number(value: Fraction) -> str:
+    size = f"(/ {abs(value.numerator)}.0 {value.denominator}.0)"
+    return size if value >= 0 else f"(- {size})"

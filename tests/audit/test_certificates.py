@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import zipfile
@@ -46,14 +47,20 @@ HEADS = {
 }
 
 
-@pytest.fixture(params=HEADS)
+@pytest.fixture(params=HEADS, scope="module")
 def head(request: pytest.FixtureRequest) -> Head:
     return HEADS[request.param]
 
 
-@pytest.fixture
-def audited(head: Head) -> Audit:
+@pytest.fixture(scope="module")
+def audited_once(head: Head) -> Audit:
     return run_audit(head, device="cpu", jobs=1)
+
+
+@pytest.fixture
+def audited(audited_once: Audit) -> Audit:
+    """A copy, to be changed at will."""
+    return copy.deepcopy(audited_once)
 
 
 @pytest.fixture

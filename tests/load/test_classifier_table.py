@@ -39,6 +39,7 @@ _OWN: dict[str, dict[str, Any]] = {
     "gptj": {"rotary_dim": 4},
     "squeezebert": {"q_groups": 1, "k_groups": 1, "v_groups": 1, "post_attention_groups": 1,
                     "intermediate_groups": 1, "output_groups": 1},
+    "luke": {"entity_vocab_size": 16, "entity_emb_size": 8},  # half a million by default
     "lilt": {"hidden_size": 48, "channel_shrink_ratio": 4},
     "t5": {"decoder_start_token_id": 1},
     "xmod": {"languages": ["en"], "default_language": "en"},

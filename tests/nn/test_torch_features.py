@@ -63,7 +63,7 @@ def test_compiles_as_one_graph(name, z):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 def test_the_default_compiler_agrees(z, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    # Compiled here: helper processes would first import torch, each of them.
+    # Compiled here: processes started for it would first import torch, each of them.
     monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
 
     def function(z):

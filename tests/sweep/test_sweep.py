@@ -52,10 +52,11 @@ def manifest(tmp_path: Path) -> Path:
     return write_manifest(tmp_path)
 
 
-@pytest.fixture
-def undisturbed(tmp_path: Path, manifest: Path) -> Any:
-    url = str(tmp_path / "undisturbed.db")
-    run(manifest, url, InThisProcess())
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    url = str(folder / "s.db")
+    run(write_manifest(folder), url, InThisProcess())
     return content(url)
 
 

@@ -92,18 +92,18 @@ def test_a_class_has_its_proof_its_neighbours_and_its_history(page: Any, address
     page.wait_for_selector(".row")
 
 
-@pytest.mark.parametrize("number", [0, 5, 7, 10, 12])
-def test_hostile_labels_stay_text_on_every_page(page: Any, address: str, number: int) -> None:
-    page.goto(f"{address}/audits/4/classes/{number}")
-    page.wait_for_selector("#class table")
-    assert page.locator(".big-label bdi").count() == 1
-    assert page.locator("main script, main img").count() == 0
-    assert "gone.npz is no longer there" in page.inner_text("#class")
-    if number == 0:
-        page.goto(f"{address}/audits/4#class=1")
-        page.wait_for_selector("dialog[open]")
-        assert HOSTILE[1] in page.inner_text("dialog")
-        assert page.inner_text(".name") == HOSTILE[0]
+def test_hostile_labels_stay_text_on_every_page(page: Any, address: str) -> None:
+    for number in (0, 5, 7, 10, 12):
+        page.goto(f"{address}/audits/4/classes/{number}")
+        page.wait_for_selector("#class table")
+        assert page.locator(".big-label bdi").count() == 1
+        assert page.locator("main script, main img").count() == 0
+        assert "gone.npz is no longer there" in page.inner_text("#class")
+        assert page.evaluate("window.hacked") is None
+    page.goto(f"{address}/audits/4#class=1")
+    page.wait_for_selector("dialog[open]")
+    assert HOSTILE[1] in page.inner_text("dialog")
+    assert page.inner_text(".name") == HOSTILE[0]
 
 
 def test_the_api_is_described_without_leaving_this_machine(page: Any, address: str) -> None:
