@@ -127,6 +127,36 @@ def test_rows_that_crowd_within_the_biases_rounding_are_told_apart() -> None:
     repaired(head)
 
 
+def crowded(lost: int = 250) -> Head:
+    """Trained rows, and many that were hardly trained: within 1e-7 of one another, far inside."""
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(200 + lost, 10))
+    weight[200:] = 0.02 + 1e-8 * rng.normal(size=(lost, 10))
+    bias = np.where(np.arange(len(weight)) < 200, 0.05, 0.0)
+    return Head(weight.astype(np.float32), bias.astype(np.float32))
+
+
+def test_a_crowd_is_freed_by_lowering_the_few_above_it() -> None:
+    head = crowded()
+    before = audit(head, device="cpu", jobs=1)
+    lost = before.unargmaxable
+    assert len(lost) >= 250
+    alone = float(bias_needed(head, lost, audit=before, jobs=1).upper.sum())
+    made = repair(head, norm="1", audit=before, device="cpu", jobs=1)
+    assert len(made.left) == 0
+    assert made.size < 0.8 * alone
+    assert made.needed <= made.size < 1.1 * made.needed
+
+
+def test_the_rows_of_a_crowd_move_together_and_are_told_apart() -> None:
+    head = crowded()
+    made = repair(head, how="row", device="cpu", jobs=1)
+    assert len(made.left) == 0
+    assert made.audit.counts["argmaxable"] == head.classes
+    moved = np.linalg.norm(made.weight.astype(np.float64) - head.weight, axis=1)
+    assert moved.max() < 1.3 * np.median(moved[200:])
+
+
 def test_classes_that_are_not_asked_for_stay_lost_and_none_is_lost_for_another() -> None:
     head = head_of(0, 80, 4, Box(10))
     before = audit(head, device="cpu", jobs=1)

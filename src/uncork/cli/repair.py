@@ -261,7 +261,7 @@ def _print(
     if not len(made.freed) and not len(made.left):
         to.print("nothing to repair: every class asked for is argmaxable or tied already")
     elif made.how == "bias":
-        what = "largest change" if made.norm == "inf" else "sum of all changes"
+        what = "largest change" if made.norm == "inf" else "least sum of all changes found"
         to.print(
             f"{len(made.freed):,} classes freed by the bias; {what}, up to a common constant: "
             f"{made.size:.6g}; proven: no less than {made.needed:.6g} will do",
@@ -270,7 +270,8 @@ def _print(
     else:
         to.print(
             f"{len(made.freed):,} classes freed by moving {result['rows_moved']:,} rows; longest "
-            f"move {made.size:.6g}; proven: no less than {made.needed:.3g} will do",
+            f"move {made.size:.6g}, as short as was found; proven: the deepest class's row, moved "
+            f"alone, has to go {made.needed:.3g} at least",
             soft_wrap=True,
         )
     if len(made.freed):
@@ -286,7 +287,7 @@ def _print(
         rest = len(made.left) - _LISTED
         to.print(f"not freed: {some}{f' and {rest:,} more' if rest > 0 else ''}", soft_wrap=True)
     if result["tied"]:
-        to.print("tied classes have equal rows: no bias tells them apart (--how row does)")
+        to.print("tied classes have equal rows: no bias tells them apart")
     weak = result.get("low_precision", {}).get("freed_not_told_apart", 0)
     if weak:
         to.print(
@@ -307,3 +308,5 @@ def _print(
         to.print(f"written to {printable(result['written'])}", soft_wrap=True)
     else:
         to.print("not every class was freed and proven: nothing written")
+        if made.how == "row":
+            to.print("rows got in each other's way: try fewer --classes, or --how bias")

@@ -13,7 +13,6 @@ mixtures on the way are new inequalities. On small heads the two bounds meet.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,11 +26,14 @@ from uncork.reach.surface import Depths, Surface, depths
 
 _ROUNDS = 60
 _GAP = 0.01
-_QUICK = 20_000  # lost classes times features: raising each on its own is tried as well
+_FEW = 400  # lost classes that each get the best input of their own
+_QUICK = 20_000  # lost classes times features: raising each by itself is tried as well
 _SECONDS = 300.0
+_PROVING = 60.0  # seconds for a bound, if there is none by then
+_IDLE = 4  # rounds that found nothing better, after which large heads are left
 _TURNS = 12
 _STEPS = (0.02, 0.2, 1.0)  # of the way from the best change to the master's: least, first, most
-_CROWDED = 1e-4  # of a row's length: lost rows nearer than this to their median are a crowd
+_CROWDED = 3e-6  # of a row's length: lost rows nearer than this to their median are a crowd
 _RISING = 1e-3  # of the largest raise: a lost class as far above the surface joins it
 
 
@@ -67,64 +69,59 @@ def least_change(
     """
     shown = progress or Progress()
     until = time.perf_counter() + (_SECONDS if time_limit is None else time_limit)
-    late = _Late(until)
-    search = _Completing(surface, lost, wanted, equals, jobs, late)
-    master = Master(surface.view.classes)
+    classes, few = surface.view.classes, len(lost) <= _FEW
+    search = _Completing(surface, lost, wanted, equals, jobs, until)
+    master = Master(classes)
     best = Least(surface.all_bias, lost, np.empty(0), witnesses.copy(), np.inf, 0.0)
-    others = np.setdiff1d(np.arange(surface.view.classes), lost)
+    everyone = np.arange(classes)
+    shown.stage("one input", 2)
     crowd = _crowd(surface, lost)
-    needs = shared_input(surface, crowd, others, signed=False) if len(crowd) else None
+    around = np.setdiff1d(everyone, crowd)
+    needs = shared_input(surface, crowd, around, lowering=0.0) if len(crowd) else None
     if needs is not None:
-        master.add_dealt(certifier, dealt(surface, needs, crowd, others))
-    plans = [plan for plan in (shared_input(surface, lost, others), needs) if plan is not None]
-    starts = [np.zeros(surface.view.classes)] if len(lost) * surface.view.width <= _QUICK else []
+        master.add_dealt(certifier, dealt(surface, needs, crowd, around))
+    shown.advance(1)
+    starts: list[tuple[np.ndarray, bool]] = []
+    others = np.setdiff1d(everyone, lost)
+    plans = (shared_input(surface, lost, others), needs)
+    shown.advance(1)
     for plan in plans:
-        search.hints.append(plan.input)
-        above = surface.all_rows @ plan.input + surface.all_bias - plan.height
-        change = np.zeros(surface.view.classes)
-        change[others] = -np.maximum(above[others], 0.0)
-        starts.append(change)
-    if not starts:
-        starts = [np.zeros(surface.view.classes)]
+        if plan is not None:
+            search.hints.append(plan.input)
+            above = surface.all_rows @ plan.input + surface.all_bias - plan.height
+            change = np.zeros(classes)
+            change[others] = -np.maximum(above[others], 0.0)
+            starts += [(change, False), (change, True)] if few else [(change, False)]
+    if not starts or len(lost) * surface.view.width <= _QUICK:
+        starts.append((np.zeros(classes), True))
+    shown.stage("1-norm", _ROUNDS if few else len(starts))
     step, idle = _STEPS[1], 0
     for round_ in range(_ROUNDS):
         if round_ < len(starts):
-            planned = starts[round_]
+            planned, thorough = starts[round_]
         else:
-            left = max(1.0, until - time.perf_counter())
-            aim, needed = master.solve(left)
+            aim, needed = master.solve(max(1.0, until - time.perf_counter()))
             best.needed = max(best.needed, needed)
-            if best.size <= (1 + _GAP) * best.needed:
+            if best.size <= (1 + _GAP) * best.needed or idle > _IDLE or not few:
                 break
             planned = (1 - step) * (best.base - surface.all_bias) + step * aim
-        if np.isfinite(best.size) and late():
+            thorough = True
+        if np.isfinite(best.size) and time.perf_counter() > until:
             break
-        shown.stage("1-norm", len(lost))
-        tried, found, now = search.complete(planned, best.witnesses, shown)
+        tried, found, now = search.complete(planned, best.witnesses, thorough)
+        shown.advance(1)
         new = master.add(certifier, now, found)
         better = tried.size < best.size * (1 - 1e-6)
         if better:
             tried.needed = best.needed
             best = tried
         if round_ >= len(starts):
-            idle = 0 if new or better else idle + 1
+            idle = 0 if better or (new and len(lost) * surface.view.width <= _QUICK) else idle + 1
             # Where nothing new was met, the master's own solution has not been tried yet.
             step = min(_STEPS[2], 2 * step) if better or not new else max(_STEPS[0], step / 2)
-            if idle > 6:
-                break
     if not best.needed:
-        best.needed = master.solve(max(60.0, until - time.perf_counter()))[1]
+        best.needed = master.solve(_PROVING)[1]
     return best
-
-
-class _Late:
-    """Whether time is up."""
-
-    def __init__(self, until: float) -> None:
-        self.until = until
-
-    def __call__(self) -> bool:
-        return time.perf_counter() > self.until
 
 
 def _crowd(surface: Surface, lost: np.ndarray) -> np.ndarray:
@@ -144,46 +141,61 @@ class _Completing:
 
     def __init__(
         self, surface: Surface, lost: np.ndarray, wanted: np.ndarray, equals: np.ndarray,
-        jobs: int, late: Callable[[], bool],
+        jobs: int, until: float,
     ) -> None:  # fmt: skip
         self.surface, self.wanted, self.equals = surface, wanted, equals
-        self.jobs, self.late = jobs, late
+        self.jobs, self.until = jobs, until
         self.lost = np.zeros(len(wanted), dtype=bool)
         self.lost[lost] = True
         self.hints: list[np.ndarray] = []  # inputs that are tried for every class
 
     def complete(
-        self, planned: np.ndarray, witnesses: np.ndarray, shown: Progress
+        self, planned: np.ndarray, witnesses: np.ndarray, thorough: bool
     ) -> tuple[Least, Depths, Surface]:
         """The planned change of those that are not lost; the lost, and whom it buries, brought to
-        the surface. A lost class that then stands well above it without any change joins it."""
+        the surface.
+
+        `thorough`: each lost class at the best input of its own, not one that was hinted at; one
+        that stands well above the surface without any change joins it.
+        """
         surface = self.surface
         witnesses, planned = witnesses.copy(), np.where(self.lost, 0.0, planned)
-        bias, joined = surface.all_bias + planned, np.zeros(len(planned), dtype=bool)
+        bias = surface.all_bias + planned
         above = ~self.lost & (~self.wanted | self._leading(witnesses, bias, ~self.lost))
         for _ in range(_TURNS):
             asked = np.flatnonzero(~above)
             now = Surface(surface.view, np.flatnonzero(above), bias, surface.shrunk)
-            found = depths(now, asked, self.jobs, shown, self.late)
-            self._hint(now, found)
+            found = self._depths(now, asked, thorough)
+            largest = max(float(found.raises.max(initial=0.0)), 0.0)
+            limit = np.where(self.lost[asked], _RISING * largest if thorough else np.inf, 0.0)
+            rising = found.raises < -np.maximum(limit, surface.close)
             change = planned.copy()
             change[asked] += found.raises
-            limit = np.where(
-                self.lost[asked], _RISING * max(float(found.raises.max(initial=0.0)), 0.0), 0.0
-            )
-            rising = found.raises < -np.maximum(limit, surface.close)
-            settled = not rising.any()
-            if settled:
-                change = np.where(np.isfinite(change), change, np.inf)
+            if not rising.any():
                 break
             risen = asked[rising]
             witnesses[risen] = found.inputs[rising]
-            above[risen], joined[risen] = True, self.lost[risen]
-            held = ~self.wanted | self._leading(witnesses, bias, above)
-            above &= held
-        size = _norm(change) if settled and np.isfinite(change).all() else np.inf
+            above[risen] = True
+            above &= ~self.wanted | self._leading(witnesses, bias, above)
+        size = _norm(change) if not rising.any() and np.isfinite(change).all() else np.inf
         base = surface.all_bias + change
         return Least(base, asked, found.inputs, witnesses, size, 0.0), found, now
+
+    def _depths(self, now: Surface, asked: np.ndarray, thorough: bool) -> Depths:
+        """How far below the surface each is, or might be taken to be: at the inputs hinted at."""
+        n = len(asked)
+        found = Depths(
+            asked, np.full(n, np.inf), np.full((n, now.view.width), np.nan), [None] * n,
+            np.zeros(n, dtype=bool),
+        )  # fmt: skip
+        solved = np.flatnonzero(~self.lost[asked] | thorough | (not self.hints))
+        some = depths(now, asked[solved], self.jobs, stop=lambda: time.perf_counter() > self.until)
+        found.raises[solved], found.inputs[solved] = some.raises, some.inputs
+        found.exact[solved] = some.exact
+        for k, mixture in zip(solved.tolist(), some.mixtures, strict=True):
+            found.mixtures[k] = mixture
+        self._hint(now, found)
+        return found
 
     def _hint(self, now: Surface, found: Depths) -> None:
         """Raises are no larger than at the inputs that were hinted at."""

@@ -13,6 +13,7 @@ bounds, by branching (`branching`). Only what the certifier accepts is counted.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -26,7 +27,7 @@ from uncork.audit.duplicates import equal_classes
 from uncork.audit.result import Audit
 from uncork.audit.rigour import row_norms
 from uncork.audit.space import Space
-from uncork.audit.verdict import Mixture
+from uncork.audit.verdict import Mixture, Verdict
 from uncork.domain import Domain
 from uncork.head import Head
 from uncork.progress import Progress, ProgressBar
@@ -34,6 +35,8 @@ from uncork.reach.alone import proven
 from uncork.reach.branching import Branching, Cases, cases_bound
 from uncork.reach.packing import Dealer
 from uncork.reach.probability import checked_classes
+from uncork.reach.surface import Programme, Surface
+from uncork.reach.view import View
 
 _STEPS = 150
 _SHARP = (30.0, 1000.0)  # of the smoothed count, at the first and last step
@@ -124,12 +127,16 @@ class _Ranks:
         self.certifier = Certifier(head, domain, backend)
         self.equals = {int(i): g for g in groups for i in g.tolist()}
         _ = self.certifier.products.norms, self.certifier.products.centre
+        self.audit: Audit | None = None
+        self.programme: Programme | None = None
+        self.lock = threading.Lock()
 
     def run(
         self, asked: np.ndarray, top: int | None, hints: np.ndarray | None, audit: Audit | None
     ) -> BestRank:
         inputs = self._search(asked, hints)
         if audit is not None and audit.domain == self.domain:
+            self.audit = audit
             for k, t in enumerate(asked.tolist()):
                 witness = audit.latent_witness(t)
                 inputs[k] = inputs[k] if witness is None else witness
@@ -165,9 +172,23 @@ class _Ranks:
         best = self._certified(t, dealer.disjoint(y, most, count))
         if not best:
             best = self._certified(t, dealer.disjoint(y, 1, 1))
+        if not best:
+            best = self._certified(t, self._deepest(t))
         result.mixtures[k], result.lower[k] = best, 1 + len(best)
         if self.space.width <= _BRANCHED and len(best) < most:
             self._branch(result, k, dealer, equals, most)
+
+    def _deepest(self, t: int) -> list[Mixture]:
+        """For a class that the audit says is never first, the mixture that leads it by most."""
+        if self.audit is None or self.audit.proofs.verdicts[t] != Verdict.UNARGMAXABLE:
+            return []
+        with self.lock:
+            if self.programme is None:
+                view = View(self.head, self.domain, self.backend)
+                self.programme = Programme(Surface(view, self.audit.argmaxable))
+            surface = self.programme.surface
+            found = self.programme.solve(surface.all_rows[t], float(surface.all_bias[t])).mixture
+        return [] if found is None else [found]
 
     def _branch(
         self, result: BestRank, k: int, dealer: Dealer, equals: np.ndarray, most: int

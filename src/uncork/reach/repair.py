@@ -9,9 +9,9 @@ and all of its constraints are linear in biases and inputs together.
              the surface, so nobody is buried. A common constant is free, and with it the largest
              change is max δ_t/2. No change does with less: at the mixture that proves δ_t, class t
              must gain δ_t on an average of others, so somebody moves by half of it.
-    1-norm   Lowering one class may free hundreds. `least` alternates between a linear programme
-             over the mixtures met so far, a lower bound, and raising what still lies below, an
-             upper one.
+    1-norm   Lowering one class may free hundreds. `least` begins with one input for all lost
+             classes, then alternates between a linear programme over the mixtures met so far, a
+             lower bound, and raising what still lies below, an upper one.
 
 Both are infima: touching is not yet leading. A little more, as little as rounding allows, makes
 every class with a row of its own strictly first somewhere (`strict`). Equal rows tie whatever is
@@ -227,6 +227,7 @@ class Repairing:
         self, head: Head, verdicts: np.ndarray, lost: np.ndarray, dtype: np.dtype, norm: str
     ) -> tuple[np.ndarray, float]:
         """Biases at which the lost classes lead somewhere, and what is proven to be needed."""
+        total = None
         view = View(head, head.domain, self.backend)
         rises = (verdicts == Verdict.ARGMAXABLE) | (verdicts == Verdict.TIED)
         carriers = np.flatnonzero(rises)
@@ -235,7 +236,6 @@ class Repairing:
         # A row equal to a carrier's can only be made to tie with it; of other equals one speaks.
         alone = np.array([not self._twin(t, rises) for t in lost.tolist()], dtype=bool)
         free = self._speakers(lost[alone], head)
-        self.shown.stage("repair", len(free))
         if norm == "1":
             from uncork.reach.least import least_change
 
@@ -244,11 +244,13 @@ class Repairing:
             surface = Surface(view, carriers, shrunk=_SHRUNK)
             least = least_change(
                 Certifier(head, head.domain, self.backend), surface, free, others,
-                self.inputs, self.equals, self.backend.jobs, self.time_limit,
+                self.inputs, self.equals, self.backend.jobs, self.time_limit, self.shown,
             )  # fmt: skip
+            total = least.size
             base, touching, inputs = least.base, least.touching, least.inputs
             needed, self.inputs = least.needed, least.witnesses
         else:
+            self.shown.stage("repair", len(free))
             found = depths(surface, free, self.backend.jobs, self.shown, gap=_GAP)
             deepest = np.argsort(-np.where(found.exact, found.raises, -np.inf))[:_CERTIFIED]
             proven = certified_depths(head, surface, found, deepest, self.backend)
@@ -265,6 +267,7 @@ class Repairing:
             largest = float((base - surface.all_bias)[touching].max())
             made = make_strict(
                 surface, touching, inputs, base, head.offsets, offset, dtype, self.equals, largest,
+                total,
             )  # fmt: skip
             self.inputs[touching] = made.inputs
             bias = made.bias

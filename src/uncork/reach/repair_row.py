@@ -25,6 +25,7 @@ from uncork.audit import Verdict
 from uncork.domain import Ball, Box
 from uncork.head import Head
 from uncork.reach.repair import Repair, Repairing, certified_depths
+from uncork.reach.repair_row_together import common_input, moved_together
 from uncork.reach.surface import Programme, Surface, depths
 from uncork.reach.view import View
 
@@ -54,7 +55,7 @@ def move_rows(job: Repairing) -> Repair:
             break
         weight, taken, bound = _moved(job, current, np.flatnonzero(good), lost, attempt, stuck)
         needed = bound if attempt == 0 else needed
-        current = head.replace(weight=weight)
+        current, proven = head.replace(weight=weight), None
         good[taken] = True
         stuck = 0 if len(taken) else stuck + 1
         if not (job.wanted & ~good).any() or stuck > _STUCK:
@@ -78,12 +79,18 @@ def _moved(
     job.shown.stage("repair", len(lost))
     found = depths(surface, lost, job.backend.jobs, job.shown, gap=_GAP)
     deepest = np.argsort(-np.where(found.exact, found.raises, -np.inf))[:_DEEPEST]
-    lower = certified_depths(head, surface, found, deepest, job.backend) if not attempt else deepest
-    needed = float(lower.max(initial=0.0)) / longest_input(view)
+    needed = 0.0
+    if not attempt:
+        lower = certified_depths(head, surface, found, deepest, job.backend)
+        needed = float(lower.max(initial=0.0)) / longest_input(view)
     affine = head.domain.affine(head.features)
     # Far out moves are shorter, and get in each other's way the more: not for many at once.
     downhill = len(lost) * view.width <= _QUICK
     pool = _pool(surface, found.raises, found.inputs, lost, downhill)
+    if not downhill and not stuck:
+        together = _together(job, head, surface, lost, pool, attempt)
+        if together is not None:
+            return *together, needed
     if stuck:
         drawn = np.random.default_rng(attempt).standard_normal((_DRAWN, view.width)) * surface.room
         pool = np.concatenate([pool, [surface.inside(u) for u in drawn]])
@@ -125,6 +132,23 @@ def _moved(
     weight[lost[taken]] = rows[taken].astype(weight.dtype)
     job.inputs[lost[taken]] = inputs[taken]
     return weight, lost[taken], needed
+
+
+def _together(
+    job: Repairing, head: Head, surface: Surface, lost: np.ndarray, pool: np.ndarray, seed: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The weight with all rows moved at one input that could be, and which; None if few could."""
+    u = common_input(surface, lost, pool)
+    if u is None:
+        return None
+    rows, inputs, leads = moved_together(head, surface, lost, u, seed)
+    taken = np.flatnonzero(leads > 0)
+    if 2 * len(taken) < len(lost):
+        return None
+    weight = np.array(head.weight)
+    weight[lost[taken]] = rows[taken].astype(weight.dtype)
+    job.inputs[lost[taken]] = inputs[taken]
+    return weight, lost[taken]
 
 
 def _own_directions(u: np.ndarray, seed: int) -> np.ndarray:

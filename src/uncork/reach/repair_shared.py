@@ -42,12 +42,17 @@ class Shared:
 
 
 def shared_input(
-    surface: Surface, lost: np.ndarray, others: np.ndarray, *, signed: bool = True
+    surface: Surface,
+    lost: np.ndarray,
+    others: np.ndarray,
+    *,
+    raising: np.ndarray | float = 1.0,
+    lowering: float = 1.0,
 ) -> Shared | None:
     """The best input and height for all of `lost`, which no class of `others` may exceed.
 
-    `signed`: a lost class above the height is lowered to it; otherwise it may stay there, free.
-    None where the solver gives up.
+    What a lost class costs below the height and above it is `raising` ((n,) or one for all) and
+    `lowering` times as much. None where the solver gives up.
     """
     import highspy
 
@@ -59,11 +64,13 @@ def shared_input(
     for _ in range(m + 1):
         solver.addRow(0.0, 0.0, 0, *nothing)
 
-    def add(rows: np.ndarray, last: float, costs: np.ndarray, low: float, high: float) -> None:
+    def add(
+        rows: np.ndarray, last: float, costs: np.ndarray, low: float, high: np.ndarray | float
+    ) -> None:
         count, height = len(rows), m + 1
         full = np.column_stack([rows, np.full(count, last)])
         solver.addCols(
-            count, costs, np.full(count, low), np.full(count, high), count * height,
+            count, costs, np.full(count, low), np.broadcast_to(high, count).copy(), count * height,
             np.arange(0, count * height, height, dtype=np.int32),
             np.tile(np.arange(height, dtype=np.int32), count), full.ravel(),
         )  # fmt: skip
@@ -72,7 +79,7 @@ def shared_input(
     free = np.append(surface.upper, -surface.lower)
     add(np.vstack([eye, -eye]), 0.0, free, 0.0, highspy.kHighsInf)
     rows, bias = surface.all_rows / unit, surface.all_bias / unit
-    add(-rows[lost], -1.0, bias[lost], -1.0 if signed else 0.0, 1.0)
+    add(-rows[lost], -1.0, bias[lost], -lowering, raising)
     z = rows[others] @ surface.inside(rows[lost].mean(axis=0)) + bias[others]
     chosen = [np.argsort(-z)[:_FIRST], np.argsort(-(rows[others] ** 2).sum(axis=1))[:_FIRST]]
     new = np.unique(np.concatenate(chosen))
@@ -91,8 +98,8 @@ def shared_input(
         u = surface.inside(met)
         above = rows[others] @ u + bias[others] - height
         mine = height - rows[lost] @ u - bias[lost]
-        cost = float(np.abs(mine).sum() if signed else np.maximum(mine, 0).sum())
-        cost += float(np.maximum(above, 0).sum())
+        cost = float((raising * np.maximum(mine, 0)).sum() + np.maximum(above, 0).sum())
+        cost += lowering * float(np.maximum(-mine, 0).sum())
         if best is None or cost < best[0]:
             best = cost, u, height
         missing = np.where(present, -np.inf, above)
@@ -127,9 +134,7 @@ def dealt(
         return []
     weights = shared.weights[used] / total  # a mixture of them for the middle of K
     middle = (own[taken] @ surface.all_rows[lost[taken]]) / total
-    loose = np.flatnonzero(
-        (shared.weights[used] < 1 - _INSIDE) & (shared.weights[used] > _INSIDE)
-    )
+    loose = np.flatnonzero((shared.weights[used] < 1 - _INSIDE) & (shared.weights[used] > _INSIDE))
     rows = surface.all_rows[others[used[loose]]]
     lacking = surface.all_rows[lost[taken]] - middle
     moves = np.zeros((len(taken), len(used)))

@@ -7,9 +7,11 @@ more, κ − g(w_t), with g strictly convex around an apex a:
 
 At u_t + ∇g(w_t), with u_t where class t touched, t leads every other raised class s by at least
 g(w_s) − g(w_t) − ∇g(w_t)·(w_s − w_t) > 0, and every class that carries the surface by κ, less what
-these gain on the way: κ is chosen to cover that. So distinct rows end up strictly first, each at
-its own input, and ε may be as small as rounding allows. A power near one serves rows that crowd
-(untrained ones, a billionth apart) as well as those far out: a square would see only the latter.
+these gain on the way: κ is chosen to cover that. Where the sum of all changes is to be small and
+the raised are many, κ is 0, and those that carry the surface are lowered instead. So distinct rows
+end up strictly first, each at its own input, and ε may be as small as rounding allows. A power near
+one serves rows that crowd (untrained ones, a billionth apart) as well as those far out: a square
+would see only the latter.
 
 Rounding. Biases are stored in the head's own type, and floats are finest around 0. A constant
 added to all biases changes nothing, so where rounding spoils the order the apex is put at 0.
@@ -25,8 +27,9 @@ from uncork.reach.surface import Surface
 
 _POWER = 1.25
 _SHARE = 0.01  # of the largest raise: the little more, to begin with
-_FACTORS = (1.0, 10.0, 100.0, 1000.0)
+_FACTORS = (1.0, 2.0, 4.0, 10.0, 30.0, 100.0, 1000.0)
 _STEP = 1e-3  # how far a witness moves where nothing else gives a scale
+_CARRIERS = 3  # for each feature: how many classes are about the surface where others touch it
 _BLOCK = 512
 
 
@@ -50,6 +53,7 @@ def make_strict(
     dtype: np.dtype,
     equals: np.ndarray,
     largest: float,
+    total: float | None = None,
 ) -> Strict:
     """Biases at which each class of `touching` leads strictly, rounded to `dtype`.
 
@@ -58,13 +62,17 @@ def make_strict(
     offset    (C,) what the biases of the surface lack to be the file's
     equals    (C,) one number for classes with equal rows, which nothing tells apart
     largest   the largest raise, which sets the scale
+    total     the sum of all changes, if that is to be small: then it sets the scale
     """
     rows = surface.all_rows
     own = rows[touching]
     apex = own[np.argmin(((own - np.median(own, axis=0)) ** 2).sum(axis=1))]
-    length = float(np.median(np.linalg.norm(rows - apex, axis=1))) or 1.0
+    carried = surface.rows if len(surface.rows) else rows  # the raised may be most, and crowd
+    length = float(np.median(np.linalg.norm(carried - apex, axis=1))) or 1.0
     room = float(surface.room[surface.room > 0].min(initial=np.inf))
     smallest = _STEP * min(1.0, room) if largest <= surface.close else _SHARE * largest / length
+    if total:
+        smallest = _SHARE * total / (min(len(touching), _CARRIERS * (rows.shape[1] + 1)) * length)
     if surface.shrunk:  # so that no witness leaves the domain on its way
         smallest = min(smallest, 0.5 * surface.shrunk * room)
     best: Strict | None = None
@@ -75,13 +83,19 @@ def make_strict(
         for shifted in (False, True):
             wanted = base.copy()
             wanted[touching] -= g
-            more = _cover(surface, touching, moved, wanted, apex)
-            wanted[touching] += max(more, 0.0) * 1.1 + 0.1 * epsilon * length
+            others, above = _above(surface, touching, moved, wanted, apex)
+            little = 0.1 * epsilon * length
+            more = max(float(above.max(initial=0.0)), 0.0) * 1.1 + little
+            lower = np.where(above > -little, np.maximum(above, 0.0) * 1.1 + little, 0.0)
+            if total and float(lower.sum()) < len(touching) * more:
+                wanted[others] -= lower
+            else:
+                wanted[touching] += more
             lowest = touching[np.argmin(g)]
             shift = -float(wanted[lowest] + offset[lowest]) if shifted else 0.0
-            bias = np.where(base == surface.all_bias, stored, base + offset) + shift
-            bias[touching] = wanted[touching] + (offset[touching] + shift)
-            bias = _rounded(bias, dtype)
+            same = wanted == surface.all_bias
+            same[touching] = False
+            bias = _rounded(np.where(same, stored + shift, wanted + (offset + shift)), dtype)
             leads = leads_at(surface, touching, moved, bias - (offset + shift), apex, equals)
             made = Strict(bias, moved, leads, shift)
             if best is None or (leads > 0).sum() > (best.leads > 0).sum():
@@ -105,20 +119,21 @@ def _bowl(away: np.ndarray, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
     return g, epsilon * _POWER * (share ** (_POWER - 1))[:, None] * unit
 
 
-def _cover(
+def _above(
     surface: Surface, touching: np.ndarray, inputs: np.ndarray, bias: np.ndarray, apex: np.ndarray
-) -> float:
-    """By how much other classes are above the raised ones at these inputs, at most."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """The classes that are not raised, and by how much each is above a raised one at its input, at
+    most (below zero: it is above none)."""
     others = np.setdiff1d(np.arange(surface.view.classes), touching)
-    if not len(others):
-        return 0.0
     rows, offsets = surface.all_rows[others] - apex, bias[others]
-    worst = -np.inf
+    above = np.full(len(others), -np.inf)
     for start in range(0, len(touching), _BLOCK):
         some, u = touching[start : start + _BLOCK], inputs[start : start + _BLOCK]
         own = ((surface.all_rows[some] - apex) * u).sum(axis=1) + bias[some]
-        worst = max(worst, float(((u @ rows.T + offsets).max(axis=1) - own).max()))
-    return worst
+        above = np.maximum(
+            above, (u @ rows.T + offsets - own[:, None]).max(axis=0, initial=-np.inf)
+        )
+    return others, above
 
 
 def leads_at(
