@@ -36,5 +36,7 @@ def stumbling_blocks(page: Any) -> list[str]:
     """What axe, the accessibility checker, has against a page."""
     from axe_playwright_python.sync_playwright import Axe
 
+    # Something that is still fading in has less contrast than it will have.
+    page.evaluate("Promise.allSettled(document.getAnimations().map((one) => one.finished))")
     found = Axe().run(page).response["violations"]
     return [f"{item['id']}: {[node['html'][:80] for node in item['nodes']]}" for item in found]
