@@ -79,8 +79,8 @@ BIASED, FREE = "bias in box:100", "no bias, unbounded"
         pytest.param(MAGIKA, 214, FREE, id="magika unbounded"),
         pytest.param(DDDDOCR, 8210, BIASED, id="ddddocr"),
         pytest.param(DDDDOCR, 8210, FREE, id="ddddocr unbounded"),
-        # The same network rounded to 8 bits: once is enough for heads of float64.
         pytest.param(DDDDOCR_INT8, 8210, BIASED, id="ddddocr int8"),
+        pytest.param(DDDDOCR_INT8, 8210, FREE, id="ddddocr int8 unbounded"),
     ],
 )
 def test_every_class_is_argmaxable(model: Path, classes: int, bounds: str) -> None:
