@@ -443,3 +443,15 @@ def test_verdict_prints_as_its_name() -> None:
     assert [str(verdict) for verdict in Verdict] == [
         "undecided", "argmaxable", "unargmaxable", "tied",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("domain", [Ball(10.0), Box(10)], ids=str)
+def test_a_lead_that_proves_nothing_is_no_larger_than_it_is(domain: Domain) -> None:
+    """Of a ball only the sign is exact: repairs add such leads up, and need a bound."""
+    head = Head(
+        np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.25]]), np.array([0.0, 0.5, 1.0]), domain=domain
+    )
+    lead = Certifier(head).mixture(2, Mixture(np.array([0, 1]), np.array([0.5, 0.5])))
+    away = np.array([0.0, -0.25])
+    length = np.linalg.norm(away) if isinstance(domain, Ball) else np.abs(away).sum()
+    assert lead == pytest.approx(0.25 - 1.0 - 10 * length, rel=1e-12)

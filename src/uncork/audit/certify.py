@@ -257,7 +257,8 @@ class Certifier:
         lead = self._lead(t, balance, mixture.bulk)
         plain = mixture.bulk == 0 and tilted is None
         if not lead >= 0 and plain and len(classes) * self.head.features <= _EXACT_SIZE:
-            return self._exact_mixture(t, classes, [Fraction(w) for w in weights.tolist()])
+            exact = self._exact_mixture(t, classes, [Fraction(w) for w in weights.tolist()])
+            return lead if np.isnan(exact) else exact
         return lead
 
     def _sane(self, classes: np.ndarray, weights: np.ndarray, bulk: float) -> bool:
@@ -364,7 +365,9 @@ class Certifier:
             return float("nan")
         seen, constant = self.latent.back_exactly(residual[:-1])
         upper = upper_bound_exactly(self.base, seen, residual[-1] + constant)
-        return float("nan") if upper is None else lower_float(-upper / total)
+        if upper is None or (upper > 0 and isinstance(self.base, Ball)):
+            return float("nan")  # of a ball only the sign is exact, and this one proves nothing
+        return lower_float(-upper / total)
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,8 @@ def least_change(
     wanted     (C,) of bool: classes that must be argmaxable in the end
     witnesses  (C, latent): where classes win now; NaN where that is not known
     """
+    if not len(lost):  # all that is left are equals of classes that win: they get their biases
+        return Least(surface.all_bias, lost, np.empty(0), witnesses.copy(), 0.0, 0.0)
     shown = progress or Progress()
     until = time.perf_counter() + (_SECONDS if time_limit is None else time_limit)
     classes, few = surface.view.classes, len(lost) <= _FEW

@@ -37,6 +37,7 @@ _APART = 0.1  # of the move: in a direction of its own
 _FACTORS = (1.0, 0.1, 3.0, 0.01, 10.0)
 _QUICK = 2000  # lost classes times features: better inputs are sought at every attempt
 _STUCK = 12
+_TOGETHER = (1, 4, 8)  # attempts after which few are moved together as well
 _BURIED = 0.01  # of the classes that win may have to win elsewhere: the proof tells whether they do
 _DRAWN = 16  # inputs drawn at random where nothing else is left
 _AGAIN = 40
@@ -87,7 +88,8 @@ def _moved(
     # Far out moves are shorter, and get in each other's way the more: not for many at once.
     downhill = len(lost) * view.width <= _QUICK
     pool = _pool(surface, found.raises, found.inputs, lost, downhill)
-    if not downhill and not stuck:
+    # One by one they may get in each other's way; together they do not.
+    if (not downhill and not stuck) or (downhill and stuck in _TOGETHER):
         together = _together(job, head, surface, lost, pool, attempt)
         if together is not None:
             return *together, needed
