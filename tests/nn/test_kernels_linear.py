@@ -1,28 +1,18 @@
 """The kernels of the linear losses against their torch twin in float64."""
 
-import contextlib
-import os
-
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 import uncork.nn.functional as F  # noqa: E402
-from uncork.nn import kernels, linear_blocks, linear_lists, linear_slices  # noqa: E402
+from uncork.nn import linear_blocks, linear_lists, linear_slices  # noqa: E402
 from uncork.nn.linear_core import compute  # noqa: E402
 from uncork.nn.linear_rows import LinearOptions, Wanted  # noqa: E402
 
-ON_GPU = torch.cuda.is_available()
-DEVICE = "cuda" if ON_GPU else "cpu"
-pytestmark = [
-    pytest.mark.skipif(
-        not ON_GPU and os.environ.get("TRITON_INTERPRET") != "1",
-        reason="needs a GPU, or TRITON_INTERPRET=1",
-    ),
-    # The interpreter computes with NumPy, which warns of what the kernels then mask.
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
-]
+from .with_kernels import DEVICE, MARKS, ON_GPU, kernels_on  # noqa: E402
+
+pytestmark = MARKS
 ROWS, CLASSES, FEATURES = 5, 205, 12  # three slices, and five classes left over
 
 CASES = {
@@ -38,15 +28,6 @@ CASES = {
     "softmax": LinearOptions(1.0, False),
     "softmax smoothed capped": LinearOptions(1.0, False, label_smoothing=0.1, softcap=3.0),
 }
-
-
-@contextlib.contextmanager
-def kernels_on():
-    if ON_GPU:
-        yield
-    else:
-        with kernels.interpreted():
-            yield
 
 
 @pytest.fixture(autouse=True)

@@ -1,27 +1,17 @@
 """The kernels of the losses of logits against float64: on a GPU, or in Triton's interpreter."""
 
-import contextlib
-import os
-
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 import uncork.nn.functional as F  # noqa: E402
-from uncork.nn import fused_losses, kernels  # noqa: E402
+from uncork.nn import fused_losses  # noqa: E402
 from uncork.nn.families import AlphaReLUFamily, EntmaxFamily  # noqa: E402
 
-ON_GPU = torch.cuda.is_available()
-DEVICE = "cuda" if ON_GPU else "cpu"
-pytestmark = [
-    pytest.mark.skipif(
-        not ON_GPU and os.environ.get("TRITON_INTERPRET") != "1",
-        reason="needs a GPU, or TRITON_INTERPRET=1",
-    ),
-    # The interpreter computes with NumPy, which warns of what the kernels then mask.
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
-]
+from .with_kernels import DEVICE, MARKS, kernels_on  # noqa: E402
+
+pytestmark = MARKS
 LOSSES = {
     "alpha_relu": (F.alpha_relu_loss, {"tau": 0.3}),
     "alpha_relu 1.3": (F.alpha_relu_loss, {"alpha": 1.3, "tau": 0.3}),
@@ -29,26 +19,6 @@ LOSSES = {
     "entmax 1.2": (F.entmax_loss, {"alpha": 1.2}),
     "sparsemax": (F.sparsemax_loss, {}),
 }
-
-
-@contextlib.contextmanager
-def kernels_on():
-    if ON_GPU:
-        yield
-    else:
-        with kernels.interpreted():
-            yield
-
-
-@pytest.fixture(params=["narrow", "wide"])
-def width(request, monkeypatch):
-    """Both kernels, by the width of the rows."""
-    if request.param == "narrow":
-        return 601
-    from uncork.nn.kernels import transforms
-
-    monkeypatch.setattr(transforms, "WIDEST", 600)
-    return 5003
 
 
 def made(n, std, dtype=torch.float32):

@@ -5,48 +5,17 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-import contextlib  # noqa: E402
-import os  # noqa: E402
 
 import uncork.nn.functional as F  # noqa: E402
-from uncork.nn import kernels  # noqa: E402
 from uncork.nn.entmax import entmax_vjp  # noqa: E402
 
-ON_GPU = torch.cuda.is_available()
-DEVICE = "cuda" if ON_GPU else "cpu"
-pytestmark = [
-    pytest.mark.skipif(
-        not ON_GPU and os.environ.get("TRITON_INTERPRET") != "1",
-        reason="needs a GPU, or TRITON_INTERPRET=1",
-    ),
-    # The interpreter computes with NumPy, which warns of what the kernels then mask.
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
-]
+from .with_kernels import DEVICE, MARKS, ON_GPU, kernels_on  # noqa: E402
+
+pytestmark = MARKS
 ALPHAS = [1.3, 1.5, 2.0, 3.0]
-WIDE = 5003  # more than four tiles of the wide kernel, and a multiple of nothing
 # Error of a result relative to float64's, in units of the dtype. The interpreter cuts bfloat16 off
 # where a GPU rounds.
 TOLERANCE = {torch.float32: 4e-6, torch.float16: 5e-4, torch.bfloat16: 5e-3}
-
-
-@contextlib.contextmanager
-def kernels_on():
-    if ON_GPU:
-        yield
-    else:
-        with kernels.interpreted():
-            yield
-
-
-@pytest.fixture(params=["narrow", "wide"])
-def width(request, monkeypatch):
-    """Both kernels, by the width of the rows."""
-    if request.param == "narrow":
-        return 601
-    from uncork.nn.kernels import transforms
-
-    monkeypatch.setattr(transforms, "WIDEST", 600)
-    return WIDE
 
 
 def logits(rows, n, std, dtype=torch.float32, seed=0):
