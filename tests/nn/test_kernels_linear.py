@@ -69,6 +69,14 @@ def assert_same(got, expected, tolerance=1e-5):
             assert error <= tolerance * truth.norm() + 1e-9, (name, float(error))
 
 
+@pytest.fixture
+def wide_rows(monkeypatch):
+    """Whole rows as those of large vocabularies: more than a multiprocessor holds, many tiles."""
+    monkeypatch.setattr(linear_slices, "WIDEST", 0)
+    monkeypatch.setattr(linear_slices, "LANES", 32)
+    monkeypatch.setattr(linear_lists.Lists, "collect", classmethod(lambda cls, head: None))
+
+
 @pytest.mark.parametrize("way", ["as it comes", "dense", "float32", "small"])
 @pytest.mark.parametrize("name", CASES)
 def test_losses_and_gradients_equal_the_twin(name, way, monkeypatch):
@@ -84,6 +92,33 @@ def test_losses_and_gradients_equal_the_twin(name, way, monkeypatch):
     with kernels_on():
         got = compute(*tensors, options, wanted)
     assert_same(got, exact(tensors, options, wanted))
+
+
+@pytest.mark.parametrize("precise", [None, True])
+@pytest.mark.parametrize("name", [name for name in CASES if "relu" not in name])
+def test_wide_rows_equal_the_twin(name, precise, wide_rows):
+    options = LinearOptions(**{**CASES[name].__dict__, "float32_accumulation": precise})
+    tensors = made(bias="1.2" not in name, weighted="smoothed" in name)
+    wanted = Wanted(True, True, tensors[2] is not None, False)
+    with kernels_on():
+        got = compute(*tensors, options, wanted)
+        alone = compute(*tensors[:6], None, options, Wanted(False, False, False, False))
+    expected = exact(tensors, options, wanted)
+    assert_same(got, expected)
+    torch.testing.assert_close(alone.losses.double().cpu(), expected.losses, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("place", [0, 40, 70, 200])
+@pytest.mark.parametrize("alpha", [1.0, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("others", ["flat", "much alike", "spread"])
+def test_a_peak_anywhere_in_a_wide_row(others, alpha, place, wide_rows):
+    """The tiles that a guess is made from see it, or do not."""
+    tensors = made({"flat": 0.0, "much alike": 1e-3, "spread": 1.0}[others], bias=False)
+    tensors[1][place] = 5.0
+    options, wanted = LinearOptions(alpha, False), Wanted(True, True, False, False)
+    with kernels_on():
+        got = compute(*tensors, options, wanted)
+    assert_same(got, exact(tensors, options, wanted), tolerance=2e-5)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 0.1, 10.0])

@@ -29,7 +29,8 @@ LONGEST_LIST = 1024
 SHARE = 1 / 300  # gathering rows beats products while fewer classes than this share are listed
 # Twice how far a product of this type may be off, as a share of its size.
 _SLACK = {torch.float32: 1e-6, torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6}
-_CANDIDATES: dict[str, Any] = {"G": 1, "STAGES": 3, "num_warps": 4, "maxnreg": 64}
+CANDIDATE_LANES = 1024
+_CANDIDATES: dict[str, Any] = {"STAGES": 3, "num_warps": 4, "maxnreg": 64}
 _TOLERANCE = 4 * 2.0**-23
 
 
@@ -68,13 +69,16 @@ class Lists:
                 head.index, head.sums, first=first, width=width, stride=products.stride(0),
                 refresh=refresh, alpha=alpha, slack=_SLACK[head.x.dtype], tolerance=_TOLERANCE,
                 KIND=head.kind, BRACKET=alpha > 2, STEPS=STEPS, SEARCH=not fixed, K=k,
-                L=min(1024, max(128, triton.next_power_of_2(width))), **_CANDIDATES,
-                **head._shared(),
+                ODD=width % 16 > 0, L=min(CANDIDATE_LANES, max(128, triton.next_power_of_2(width))),
+                **_CANDIDATES, **head._shared(),
             )  # fmt: skip
             last = first + width == classes
             if last or (first == 0 and not fixed):
                 longest, lists.total = lists.lengths()
-                if longest >= k or (last and lists.total > max(8.0, SHARE * classes) * n * 2):
+                # Lists of the first slice are about as long as those of all will be. After the last
+                # the product is made, and to start again costs one more.
+                worth = max(8.0, SHARE * classes) * n * (2 if last else 1)
+                if longest >= k or lists.total > worth:
                     head.tops.copy_(before[0])
                     head.shifts.copy_(before[1])
                     head.sums.zero_()

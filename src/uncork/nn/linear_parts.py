@@ -37,7 +37,21 @@ def parts_of(classes: int) -> list[slice]:
 def slice_width(rows: int, classes: int, element_size: int, room: int) -> int:
     """Classes of a slice: a multiple of 256, `room` bytes for all rows, never all classes."""
     width = max(256, room // max(1, rows * element_size) // 256 * 256)
-    return min(width, max(8, -(-classes // 16) * 8))
+    return min(width, row_stride(-(-classes // 2)))
+
+
+def row_stride(width: int) -> int:
+    """Entries from one row of logits to the next: with multiples of 16, which a kernel is told of,
+    threads read 16 bytes at a time (`kernels._logits.padded`)."""
+    return -(-width // 16) * 16
+
+
+def block_rows(rows: int, most: int) -> int:
+    """Rows of a block: at most `most`, all blocks about as large, multiples of 128 if that leaves
+    more than one, and never all rows."""
+    blocks = max(2, -(-rows // max(128, most // 128 * 128)))
+    step = -(-rows // blocks)
+    return step if step < 128 else -(-step // 128) * 128
 
 
 def block_size(width: int, most: int) -> int:

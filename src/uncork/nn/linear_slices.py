@@ -31,20 +31,36 @@ from uncork.nn.kernels.entmax_residual import entmax_residual_kernel
 from uncork.nn.kernels.logsumexp import logsumexp_kernel
 from uncork.nn.kernels.residual import residual_kernel
 from uncork.nn.kernels.rows import GIVEN, MEAN, ONES, losses_kernel, prepare_kernel
-from uncork.nn.kernels.transforms import STEPS, entmax_shift
+from uncork.nn.kernels.transforms import STEPS
+from uncork.nn.kernels.wide_residual import wide_residual_kernel
 from uncork.nn.linear_lists import SHARE, Lists
-from uncork.nn.linear_parts import Part, accumulate, add_product, block_size, parts_of, slice_width
+from uncork.nn.linear_parts import (
+    Part,
+    accumulate,
+    add_product,
+    block_rows,
+    block_size,
+    parts_of,
+    row_stride,
+    slice_width,
+)
 from uncork.nn.linear_rows import LinearOptions, LinearResult, Wanted
 
 Tensor = torch.Tensor
 
 MOST_BYTES = 224 << 20  # of logits and float32 sums together
 SLICE_BYTES = 112 << 20  # logits in memory at a time; larger slices are no faster
-BLOCK_BYTES = {True: 512 << 20, False: 192 << 20}  # logits of whole rows: of softmax, of entmax
+BLOCK_BYTES = {True: 512 << 20, False: 251 << 20}  # logits of whole rows: of softmax, of entmax
 PROBED_ROWS = 32
-SMALL = (
-    2 * 10**11
-)  # multiplications of a product: below, launches and waiting cost more than products
+# Multiplications of a product: below, launches and waiting cost more than products.
+SMALL = 2 * 10**11
+# Wide rows, by whether those in flight stay in the cache: measured on an H200.
+LANES = 2048
+CACHED_BYTES = 160 << 10
+WIDE: dict[bool, dict[str, Any]] = {
+    True: {"G": 4, "STAGES": 1, "maxnreg": 128},
+    False: {"G": 2, "STAGES": 3, "maxnreg": 64},
+}
 _TOLERANCE = 4 * 2.0**-23
 
 
@@ -142,8 +158,8 @@ class Head:
     def run(self) -> LinearResult:
         alpha, fixed, cap = self.options.alpha, self.options.fixed, self.options.softcap
         lists = None
-        whole_rows = alpha == 1 or fixed or self.in_registers or (self.bias is None and cap is None)
-        by_rows = whole_rows and self.options.float32_accumulation is not True
+        # Adding up in float32 is for gradients.
+        by_rows = self.options.float32_accumulation is not True or not self.wanted.any
         if (
             alpha > 1
             and not (self.smoothing and cap is not None)
@@ -222,7 +238,7 @@ class Head:
             size = end - first
             if not size:
                 continue
-            stride = -(-size // 8) * 8  # rows begin at multiples of 16 bytes
+            stride = row_stride(size)
             products = buffer[: n * stride].view(n, stride)[:, :size]
             torch.mm(self.x, self.weight[first : first + size].t(), out=products)
             yield first, products
@@ -285,40 +301,30 @@ class Head:
         residual_kernel[(len(products),)](
             products, self.sums, self.rows, self.index, n=len(self.x), begin=begin, first=first,
             width=width, stride=products.stride(0),
-            alpha=self.options.alpha,
+            alpha=self.options.alpha, ODD=width % 16 > 0,
             KIND=self.kind, GRADIENT=self.wanted.any, L=block_size(width, 4096 if long else 2048),
             num_warps=8 if long else 4, **self._shared(), **self._smoothed(),
-        )  # fmt: skip
-
-    def logsumexp(self, first: int, products: Tensor, totals: Tensor, begin: int) -> None:
-        width = products.shape[1]
-        lanes = block_size(width // 4, 1024)
-        logsumexp_kernel[(len(products),)](
-            products, self.sums, self.tops, totals, self.index,
-            begin=begin, first=first, width=width, stride=products.stride(0), G=4, L=lanes,
-            num_warps=4, **self._shared(), **self._smoothed(),
         )  # fmt: skip
 
     def find_normaliser(self) -> None:
         """tops and shifts of softmax: S = log Σ exp z."""
         totals = torch.zeros_like(self.tops)
         for first, products in self.slices(SLICE_BYTES):
-            self.logsumexp(first, products, totals, 0)
-        self._normalised(totals, slice(None))
-
-    def _normalised(self, totals: Tensor, rows: slice) -> None:
-        tops = self.tops[rows]
-        tops.masked_fill_(tops == -torch.inf, 0.0)
-        torch.neg(totals[rows].log(), out=self.shifts[rows])
-        self.sums[rows, 0] = 1.0  # Σp^α, where nothing else follows
+            width = products.shape[1]
+            logsumexp_kernel[(len(products),)](
+                products, self.tops, totals, first=first, width=width, stride=products.stride(0),
+                ODD=width % 16 > 0, G=4, L=block_size(width // 4, 1024), num_warps=4,
+                **self._shared(),
+            )  # fmt: skip
+        self.tops.masked_fill_(self.tops == -torch.inf, 0.0)
+        torch.neg(totals.log(), out=self.shifts)
 
     def by_rows(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """The same for blocks of whole rows, whose normaliser or threshold is found on the way."""
         wanted, classes, n = self.wanted, self.weight.shape[0], len(self.x)
         softmax = self.options.alpha == 1
-        stride = -(-classes // 8) * 8
-        step = BLOCK_BYTES[softmax] // (stride * self.x.element_size()) // 128 * 128
-        step = min(max(128, step), -(-n // 2))  # never all rows at once
+        stride = row_stride(classes)
+        step = block_rows(n, BLOCK_BYTES[softmax] // (stride * self.x.element_size()))
         buffer = torch.empty((step, stride), dtype=self.x.dtype, device=self.x.device)
         d_input = torch.empty_like(self.x) if wanted.input else None
         d_weight = torch.empty_like(self.weight) if wanted.weight else None
@@ -343,10 +349,6 @@ class Head:
     ) -> None:
         """Block after block of `step` rows in `buffer`, the gradients written or added to."""
         wanted, classes = self.wanted, self.weight.shape[0]
-        softmax = self.options.alpha == 1
-        totals = self.sums  # of no use, but where sums of exponentials are found first
-        if softmax and not self.in_registers:
-            totals = torch.zeros_like(self.tops)
         parts = [
             Part(c, self.weight[c], self.weight[c].t(), None if d_weight is None else d_weight[c])
             for c in parts_of(classes)
@@ -356,24 +358,15 @@ class Head:
         pulled = [None] * len(inputs) if d_input is None else d_input.split(step)
         for block, (x, d_x) in enumerate(zip(inputs, pulled, strict=True)):
             start = block * step
-            rows = slice(start, start + len(x))
             if len(x) < step:
                 products = products[: len(x)]
             for part in parts:
                 z = products if len(parts) == 1 else products[:, part.classes]
                 torch.mm(x, part.transposed, out=z)
-            if self.in_registers and not self.options.fixed:
-                self.entmax_residual(products, start)
-            else:
-                if softmax:
-                    self.logsumexp(0, products, totals, start)
-                    self._normalised(totals, rows)
-                    if not wanted.any:
-                        continue
-                    self.sums[rows].zero_()
-                elif not self.options.fixed:
-                    self._thresholds(products, rows)
+            if self.options.fixed:
                 self.residual(0, products, start)
+            else:
+                self.row_residual(products, start, wanted.any)
             if not wanted.any:
                 continue
             for part in parts:
@@ -385,43 +378,41 @@ class Head:
             if d_bias is not None:
                 d_bias += products.sum(0, dtype=torch.float32)
 
-    def entmax_residual(self, products: Tensor, begin: int) -> None:
-        """`residual` of whole rows, with their thresholds found on the way."""
-        entmax_residual_kernel[(len(products),)](
+    def row_residual(self, products: Tensor, begin: int, gradient: bool) -> None:
+        """`residual` of whole rows, with their threshold or normaliser found on the way."""
+        kernel = entmax_residual_kernel if self.in_registers else wide_residual_kernel
+        kernel[(len(products),)](
             products, self.sums, self.rows, self.index, begin=begin, stride=products.stride(0),
-            **self._in_registers,
+            GRADIENT=gradient, **self._of_rows,
         )  # fmt: skip
 
     @cached_property
-    def _in_registers(self) -> dict[str, Any]:
+    def _of_rows(self) -> dict[str, Any]:
         """What all blocks of rows share: put together once."""
-        width = self.weight.shape[0]
+        width, alpha = self.weight.shape[0], self.options.alpha
+        shared = {
+            "n": len(self.x), "width": width, "alpha": alpha, "tolerance": _TOLERANCE,
+            "KIND": self.kind, "BRACKET": alpha > 2, "STEPS": STEPS, "ODD": width % 16 > 0,
+            **self._shared(), **self._smoothed(),
+        }  # fmt: skip
+        if not self.in_registers:
+            lanes = block_size(triton.cdiv(width, 4), LANES)
+            cached = width * self.x.element_size() <= CACHED_BYTES
+            return shared | {"L": lanes, "num_warps": max(1, lanes // 256)} | WIDE[cached]
         block = max(32, triton.next_power_of_2(width))
         warps = min(16, max(1, block // 512))
         lanes = min(block, warps * 32 * (16 // self.x.element_size()))  # 16 bytes a thread
-        alpha = self.options.alpha
-        return {
-            "n": len(self.x), "width": width, "alpha": alpha, "tolerance": _TOLERANCE,
-            "KIND": self.kind, "BRACKET": alpha > 2, "STEPS": STEPS, "GRADIENT": self.wanted.any,
-            "G": block // lanes, "L": lanes, "num_warps": warps, **self._shared(),
-            **self._smoothed(),
-        }  # fmt: skip
-
-    def _thresholds(self, z: Tensor, rows: slice) -> None:
-        """tops and shifts of α-entmax from whole rows of logits."""
-        top = z.amax(1).float()
-        self.tops[rows] = torch.where(top == -torch.inf, 0.0, top)
-        s = entmax_shift(z, self.options.alpha).squeeze(1)
-        self.shifts[rows] = self.offset - s
+        return shared | {"G": block // lanes, "L": lanes, "num_warps": warps}
 
     def find_thresholds(self) -> None:
         """tops and shifts of α-entmax for rows too flat for lists: whole rows, some at a time."""
         classes = self.weight.shape[0]
-        step = max(1, SLICE_BYTES // (classes * self.x.element_size()))
+        stride = row_stride(classes)
+        step = max(1, SLICE_BYTES // (stride * self.x.element_size()))
+        buffer = torch.empty((step, stride), dtype=self.x.dtype, device=self.x.device)
         for start in range(0, len(self.x), step):
-            z = torch.mm(self.x[start : start + step], self.weight.t())
-            if self.bias is not None or self.options.softcap is not None:
-                z = z.float() if self.bias is None else z + self.bias.float()
-                if self.options.softcap is not None:
-                    z = self.options.softcap * torch.tanh(z / self.options.softcap)
-            self._thresholds(z, slice(start, start + len(z)))
+            x = self.x[start : start + step]
+            products = buffer[: len(x), :classes]
+            for part in parts_of(classes):
+                torch.mm(x, self.weight[part].t(), out=products[:, part])
+            self.row_residual(products, start, gradient=False)

@@ -7,11 +7,23 @@ import triton.language as tl
 
 
 @triton.jit
+def padded(width):
+    """Entries a row has in memory, where all rows begin at multiples of 16: a mask that ends there
+    lets a thread read and write 16 bytes at a time, whatever the width."""
+    return (width + 15) // 16 * 16
+
+
+@triton.jit
 def logits(
-    products, bias, at, first, inside, cap, BIAS: tl.constexpr, CAP: tl.constexpr
+    products, bias, at, first, width, cap,
+    BIAS: tl.constexpr, CAP: tl.constexpr, ODD: tl.constexpr,
 ):  # fmt: skip
-    """Entries `at` of one row of a slice whose first class is `first`; −inf outside."""
-    z = tl.load(products + at, mask=inside, other=-float("inf")).to(tl.float32)
+    """Entries `at` of one row of a slice of `width` classes from `first`; −inf beyond. ODD: the
+    width is no multiple of 16."""
+    z = tl.load(products + at, mask=at < padded(width), other=-float("inf")).to(tl.float32)
+    inside = at < width
+    if ODD:
+        z = tl.where(inside, z, -float("inf"))
     if BIAS:
         z += tl.load(bias + first + at, mask=inside, other=0.0).to(tl.float32)
     if CAP:

@@ -40,11 +40,31 @@ def _line(top, c, alpha, slack, KIND: tl.constexpr):
 
 
 @triton.jit
+def _pruned(
+    own_values, own_classes, count, top, c, alpha, slack, tolerance,
+    KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, K: tl.constexpr,
+):  # fmt: skip
+    """What is kept is looked at again: the line rises, and the list shrinks. (count, top, c)"""
+    places = tl.arange(0, K)
+    tl.debug_barrier()
+    valid = places < count
+    y = tl.load(own_values + places, mask=valid, other=-float("inf"))
+    which = tl.load(own_classes + places, mask=valid, other=0)
+    top, c = _solved(y, 1.0 * K, top, c, alpha, tolerance * 64, KIND, BRACKET, STEPS)
+    stays = (valid & ~(y <= _line(top, c, alpha, slack, KIND))).to(tl.int32)
+    place = tl.cumsum(stays, 0) - 1
+    tl.debug_barrier()
+    tl.store(own_values + place, y, mask=stays > 0)
+    tl.store(own_classes + place, which, mask=stays > 0)
+    return tl.sum(stays), top, c
+
+
+@triton.jit
 def candidates_kernel(
     slice_, values, classes, counts, tops, shifts, targets, sums, bias,
     first, width, stride, refresh, alpha, cap, slack, tolerance,
     KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, SEARCH: tl.constexpr,
-    BIAS: tl.constexpr, CAP: tl.constexpr, K: tl.constexpr, G: tl.constexpr, L: tl.constexpr,
+    BIAS: tl.constexpr, CAP: tl.constexpr, ODD: tl.constexpr, K: tl.constexpr, L: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """slice_ (rows, width) → values, classes (rows, K), counts (rows) (more than K: overflowed).
@@ -53,8 +73,7 @@ def candidates_kernel(
     otherwise they are given. sums (rows, 4) receives z_target.
     """
     row = tl.program_id(0).to(tl.int64)
-    tile = tl.arange(0, G)[:, None] * L + tl.arange(0, L)[None, :]
-    places = tl.arange(0, K)
+    lanes = tl.arange(0, L)
     own_values = values + row * K
     own_classes = classes + row * K
     count = tl.load(counts + row)
@@ -62,57 +81,44 @@ def candidates_kernel(
     top = tl.load(tops + row)
     c = tl.load(shifts + row)
     if (target >= 0) & (target < width):
-        z_target = logits(slice_ + row * stride, bias, target, first, True, cap, BIAS, CAP)
+        z_target = logits(slice_ + row * stride, bias, target, first, width, cap, BIAS, CAP, ODD)
         tl.store(sums + row * 4 + 3, z_target)
     if count <= K:
         if SEARCH:  # noqa: SIM102
             if first == 0:
-                z = logits(slice_ + row * stride, bias, tile, first, tile < width, cap, BIAS, CAP)
-                top, c = _solved(
-                    z, 1.0 * G * L, top, c, alpha, tolerance * 64, KIND, BRACKET, STEPS
-                )
+                z = logits(slice_ + row * stride, bias, lanes, first, width, cap, BIAS, CAP, ODD)
+                top, c = _solved(z, 1.0 * L, top, c, alpha, tolerance * 64, KIND, BRACKET, STEPS)
         line = _line(top, c, alpha, slack, KIND)
         already = count
-        for k in tl.range(0, width, G * L, num_stages=STAGES):
-            at = k + tile
-            z = logits(slice_ + row * stride, bias, at, first, at < width, cap, BIAS, CAP)
+        # A list is looked through when it is long, and has doubled since.
+        limit = tl.minimum(tl.maximum(K // 4, 2 * count), 3 * K // 4)
+        for k in tl.range(0, width, L, num_stages=STAGES):
+            at = k + lanes
+            z = logits(slice_ + row * stride, bias, at, first, width, cap, BIAS, CAP, ODD)
             above = (~(z <= line)).to(tl.int32)  # NaN stays and spoils its row
-            by_lane = tl.sum(above, 0)
-            new = tl.sum(by_lane)
+            new = tl.sum(above)
             if new > 0:
-                lane = tl.cumsum(by_lane, 0) - by_lane
-                place = count + lane[None, :] + tl.cumsum(above, 0) - 1
+                place = count + tl.cumsum(above, 0) - 1
                 fits = (above > 0) & (place < K)
                 tl.store(own_values + place, z, mask=fits)
                 tl.store(own_classes + place, first + at, mask=fits)
                 count += new
                 if SEARCH:  # noqa: SIM102
-                    if (count > K // 4) & (count <= K):
-                        # Look again at what is kept: the line rises, and the list shrinks.
-                        tl.debug_barrier()
-                        valid = places < count
-                        y = tl.load(own_values + places, mask=valid, other=-float("inf"))
-                        which = tl.load(own_classes + places, mask=valid, other=0)
-                        top, c = _solved(
-                            y, 1.0 * K, top, c, alpha, tolerance * 64, KIND, BRACKET, STEPS
-                        )
+                    if (count > limit) & (count <= K):
+                        count, top, c = _pruned(
+                            own_values, own_classes, count, top, c, alpha, slack, tolerance,
+                            KIND, BRACKET, STEPS, K,
+                        )  # fmt: skip
                         line = _line(top, c, alpha, slack, KIND)
-                        stays = (valid & ~(y <= line)).to(tl.int32)
-                        back = tl.cumsum(stays, 0) - 1
-                        tl.debug_barrier()
-                        tl.store(own_values + back, y, mask=stays > 0)
-                        tl.store(own_classes + back, which, mask=stays > 0)
-                        count = tl.sum(stays)
+                        limit = tl.minimum(tl.maximum(K // 4, 2 * count), 3 * K // 4)
                         already = 0
         if SEARCH:
             if (count != already) & (refresh != 0):  # noqa: SIM102
                 if count <= K:
                     # Two steps: a line that is nearly as high as it could be is as good.
-                    tl.debug_barrier()
-                    y = tl.load(own_values + places, mask=places < count, other=-float("inf"))
-                    top, c = _solved(
-                        y, 1.0 * K, top, c, alpha, tolerance * 64, KIND, BRACKET,
-                        STEPS if BRACKET else 2,
+                    count, top, c = _pruned(
+                        own_values, own_classes, count, top, c, alpha, slack, tolerance,
+                        KIND, BRACKET, STEPS if BRACKET else 2, K,
                     )  # fmt: skip
             tl.store(tops + row, top)
             tl.store(shifts + row, c)

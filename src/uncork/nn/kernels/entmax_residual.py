@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from uncork.nn.kernels._logits import cap_slope, logits
+from uncork.nn.kernels._logits import cap_slope, logits, padded
 from uncork.nn.kernels._math import largest_shift, power_term, probability, solve
 
 
@@ -17,8 +17,8 @@ def entmax_residual_kernel(
     slice_, sums, state, targets, bias, weights,
     n, begin, width, stride, alpha, cap, tolerance,
     KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, BIAS: tl.constexpr,
-    CAP: tl.constexpr, SMOOTH: tl.constexpr, WEIGHTS: tl.constexpr, GRADIENT: tl.constexpr,
-    G: tl.constexpr, L: tl.constexpr,
+    CAP: tl.constexpr, ODD: tl.constexpr, SMOOTH: tl.constexpr, WEIGHTS: tl.constexpr,
+    GRADIENT: tl.constexpr, G: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
     """slice_ (rows, width), all classes; tops and shifts are found here. Otherwise as
     `residual_kernel`."""
@@ -28,8 +28,8 @@ def entmax_residual_kernel(
     at = tl.arange(0, G)[:, None] * L + tl.arange(0, L)[None, :]
     inside = at < width
     target = tl.load(targets + known)
-    z_target = logits(own_slice, bias, target, 0, True, cap, BIAS, CAP)
-    z = logits(own_slice, bias, at, 0, inside, cap, BIAS, CAP)
+    z_target = logits(own_slice, bias, target, 0, width, cap, BIAS, CAP, ODD)
+    z = logits(own_slice, bias, at, 0, width, cap, BIAS, CAP, ODD)
     maxima = tl.max(z, 0)
     top = tl.max(maxima)
     top = tl.where(top == -float("inf"), 0.0, top)
@@ -69,6 +69,6 @@ def entmax_residual_kernel(
             r = r * cap_slope(z, cap)
             taken = taken * cap_slope(z_target, cap)
         tl.debug_barrier()
-        tl.store(own_slice + at, r.to(slice_.dtype.element_ty), mask=inside)
+        tl.store(own_slice + at, r.to(slice_.dtype.element_ty), mask=at < padded(width))
         tl.debug_barrier()
         tl.store(own_slice + target, taken.to(slice_.dtype.element_ty))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from uncork.nn.kernels._logits import cap_slope, logits
+from uncork.nn.kernels._logits import cap_slope, logits, padded
 from uncork.nn.kernels._math import power_term, probability
 
 
@@ -17,47 +17,63 @@ from uncork.nn.kernels._math import power_term, probability
 def residual_kernel(
     slice_, sums, state, targets, bias, weights,
     n, begin, first, width, stride, alpha, cap,
-    KIND: tl.constexpr, BIAS: tl.constexpr, CAP: tl.constexpr, SMOOTH: tl.constexpr,
-    WEIGHTS: tl.constexpr, GRADIENT: tl.constexpr, L: tl.constexpr,
+    KIND: tl.constexpr, BIAS: tl.constexpr, CAP: tl.constexpr, ODD: tl.constexpr,
+    SMOOTH: tl.constexpr, WEIGHTS: tl.constexpr, GRADIENT: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
     """slice_ (rows, width) of classes first … becomes mass·p − smooth·weight − hit·[c = target].
 
     state (9, n) as `prepare_kernel` leaves it, with tops and shifts found since; targets (n) int64;
-    sums (n, 4): Σp^α, Σp, Σ weight·z, z_target, added to. The slice's rows are those from `begin`.
+    sums (n, 4): Σp^α, Σp, Σ weight·z, z_target, added to. The slice's rows are those from `begin`,
+    at multiples of 16 entries (`padded`).
     """
     row = tl.program_id(0).to(tl.int64)
     known = row + begin
+    top = tl.load(state + known + 7 * n)
+    c = tl.load(state + known + 8 * n)
+    residual_row(
+        slice_ + row * stride, sums + known * 4, state + known, tl.load(targets + known), top, c,
+        bias, weights, n, first, width, alpha, cap,
+        KIND, BIAS, CAP, ODD, SMOOTH, WEIGHTS, GRADIENT, L, 1,
+    )  # fmt: skip
+
+
+@triton.jit
+def residual_row(
+    own_slice, own_sums, own_state, target, top, c, bias, weights,
+    n, first, width, alpha, cap,
+    KIND: tl.constexpr, BIAS: tl.constexpr, CAP: tl.constexpr, ODD: tl.constexpr,
+    SMOOTH: tl.constexpr, WEIGHTS: tl.constexpr, GRADIENT: tl.constexpr, L: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
+    """One row of it, with its target's number among all classes, top and c."""
     lanes = tl.arange(0, L)
-    target = tl.load(targets + known) - first
-    own_state = state + known
     times = tl.load(own_state + 3 * n)
     less = tl.load(own_state + 4 * n)
     spread = tl.load(own_state + 5 * n)
-    top = tl.load(own_state + 7 * n)
-    c = tl.load(own_state + 8 * n)
     power = tl.zeros([L], tl.float32)
     total = tl.zeros([L], tl.float32)
     weighted = tl.zeros([L], tl.float32)
     # The target is one entry: read before it is overwritten, put right at the end.
-    own_slice = (target >= 0) & (target < width)
+    at_target = target - first
+    here = (at_target >= 0) & (at_target < width)
     z_target = 0.0
     weight_target = 1.0
-    if own_slice:
-        z_target = logits(slice_ + row * stride, bias, target, first, own_slice, cap, BIAS, CAP)
+    if here:
+        z_target = logits(own_slice, bias, at_target, first, width, cap, BIAS, CAP, ODD)
         if SMOOTH:  # noqa: SIM102
             if WEIGHTS:
-                weight_target = tl.load(weights + first + target).to(tl.float32)
+                weight_target = tl.load(weights + target).to(tl.float32)
     tl.debug_barrier()
-    for k in range(0, width, L):
+    for k in tl.range(0, width, L, num_stages=STAGES):
         at = k + lanes
-        inside = at < width
-        z = logits(slice_ + row * stride, bias, at, first, inside, cap, BIAS, CAP)
+        z = logits(own_slice, bias, at, first, width, cap, BIAS, CAP, ODD)
         x = (z - top) + c
         p = probability(x, alpha, KIND)
         power += power_term(x, p, alpha, KIND)
         total += p
         r = times * p
         if SMOOTH:
+            inside = at < width
             if WEIGHTS:
                 share = tl.load(weights + first + at, mask=inside, other=0.0).to(tl.float32)
             else:
@@ -67,10 +83,9 @@ def residual_kernel(
         if GRADIENT:
             if CAP:
                 r = r * cap_slope(z, cap)
-            tl.store(slice_ + row * stride + at, r.to(slice_.dtype.element_ty), mask=inside)
-    own = sums + known * 4
-    if own_slice:
-        tl.store(own + 3, z_target)
+            tl.store(own_slice + at, r.to(own_slice.dtype.element_ty), mask=at < padded(width))
+    if here:
+        tl.store(own_sums + 3, z_target)
         if GRADIENT:
             r = times * probability((z_target - top) + c, alpha, KIND) - less
             if SMOOTH:
@@ -78,8 +93,8 @@ def residual_kernel(
             if CAP:
                 r = r * cap_slope(z_target, cap)
             tl.debug_barrier()
-            tl.store(slice_ + row * stride + target, r.to(slice_.dtype.element_ty))
-    tl.store(own, tl.load(own) + tl.sum(power))
-    tl.store(own + 1, tl.load(own + 1) + tl.sum(total))
+            tl.store(own_slice + at_target, r.to(own_slice.dtype.element_ty))
+    tl.store(own_sums, tl.load(own_sums) + tl.sum(power))
+    tl.store(own_sums + 1, tl.load(own_sums + 1) + tl.sum(total))
     if SMOOTH:
-        tl.store(own + 2, tl.load(own + 2) + tl.sum(weighted))
+        tl.store(own_sums + 2, tl.load(own_sums + 2) + tl.sum(weighted))
