@@ -121,6 +121,22 @@ def test_a_peak_anywhere_in_a_wide_row(others, alpha, place, wide_rows):
     assert_same(got, exact(tensors, options, wanted), tolerance=2e-5)
 
 
+@pytest.mark.parametrize("level", [-60.0, 0.0, 60.0])
+@pytest.mark.parametrize("allowed", [slice(0, 40), slice(40, 64), slice(200, 205)])
+@pytest.mark.parametrize("alpha", [1.0, 1.5, 2.0])
+def test_classes_ruled_out_by_a_bias_in_a_wide_row(alpha, allowed, level, wide_rows):
+    """Most are −inf, whichever tiles a guess is made from; the others lie anywhere."""
+    tensors = made(bias=True)
+    tensors[4] = torch.full_like(tensors[4], allowed.start)
+    barred = torch.full_like(tensors[2], -torch.inf)
+    barred[allowed] = tensors[2][allowed] + level
+    tensors[2] = barred
+    options, wanted = LinearOptions(alpha, False), Wanted(True, True, True, False)
+    with kernels_on():
+        got = compute(*tensors, options, wanted)
+    assert_same(got, exact(tensors, options, wanted), tolerance=3e-5)
+
+
 @pytest.mark.parametrize("scale", [1e-3, 0.1, 10.0])
 @pytest.mark.parametrize("alpha", [1.5, 2.0])
 def test_flat_and_peaked_logits(alpha, scale):
@@ -162,8 +178,11 @@ def test_a_loss_alone(name):
     assert_same(got, exact([*tensors[:6], None], CASES[name], nothing))
 
 
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("name", ["alpha_relu", "entmax", "softmax"])
-def test_a_nan_is_not_hidden(name):
+def test_a_nan_is_not_hidden(name, wide, request):
+    if wide:
+        request.getfixturevalue("wide_rows")
     tensors = made()
     tensors[0][1, 2] = torch.nan
     with kernels_on():
