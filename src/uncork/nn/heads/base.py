@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from uncork.errors import UncorkError
@@ -144,6 +144,10 @@ class OutputHead(torch.nn.Module, ABC):
     def _log_probabilities(self, scores: Tensor) -> Tensor:
         return torch.log_softmax(scores, -1)
 
+    def _ranked(self, hidden: Tensor) -> Tensor:
+        """Scores of rows hidden (N, features) in the order of the probabilities, the cheapest."""
+        return self(hidden)
+
     # What every head does
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -221,7 +225,7 @@ class OutputHead(torch.nn.Module, ABC):
     @torch.no_grad()
     def argmax(self, hidden: Tensor) -> Tensor:
         """The most probable class, (...)."""
-        made = [scores.argmax(-1) for scores in self._blocks(hidden)]
+        made = [scores.argmax(-1) for scores in self._blocks(hidden, self._ranked)]
         return self._joined(made, hidden, ())
 
     @torch.no_grad()
@@ -258,11 +262,13 @@ class OutputHead(torch.nn.Module, ABC):
     def _wide(self) -> torch.dtype:
         return wide(self._dtype)
 
-    def _blocks(self, hidden: Tensor) -> Iterator[Tensor]:
+    def _blocks(
+        self, hidden: Tensor, scores: Callable[[Tensor], Tensor] | None = None
+    ) -> Iterator[Tensor]:
         """Scores (R, classes) of one block of rows after the other, in float32 or better."""
         flat = self._rows(hidden)
         for rows in blocks(len(flat), block_rows(len(flat), self.classes, flat.device)):
-            yield self(flat[rows]).to(self._wide)
+            yield (scores or self)(flat[rows]).to(self._wide)
 
     def _joined(self, made: list[Tensor], hidden: Tensor, last: tuple[int, ...]) -> Tensor:
         shape = (*hidden.shape[:-1], *last)

@@ -39,6 +39,9 @@ class EntmaxHead(LinearHead):
     def _log_probabilities(self, scores: Tensor) -> Tensor:
         return scores  # they are
 
+    def _ranked(self, hidden: Tensor) -> Tensor:
+        return super().forward(hidden)  # logits: no threshold to find
+
     def _loss(
         self,
         hidden: Tensor,
@@ -130,6 +133,9 @@ class AlphaReLUHead(LinearHead):
 
     def _log_probabilities(self, scores: Tensor) -> Tensor:
         return scores
+
+    def _ranked(self, hidden: Tensor) -> Tensor:
+        return super().forward(hidden)
 
     def _loss(
         self,
