@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.spatial import ConvexHull
 
-from uncork import Ball, Box, Head, Unbounded, UncorkError
+from uncork import Ball, Box, Head, Unbounded, UncorkError, audit, verify
 from uncork.audit.reference import braid_reflect, chebyshev, decide_reference
 
 
@@ -109,3 +109,12 @@ def test_a_ball_is_refused_with_a_reason(figure_1: Head) -> None:
 def test_a_class_that_is_not_there_is_named(figure_1: Head) -> None:
     with pytest.raises(UncorkError, match="no class 4: classes are 0 to 3"):
         decide_reference(figure_1, 4)
+
+
+def test_an_input_that_the_certifier_refuses_is_not_the_last_word() -> None:
+    """Braid Reflect's witness of class 4 does not survive weights of this size."""
+    rows = [[1, 1, -3], [3, 2, 2], [3, -2, 2], [1, 1, -3], [2, 3, 1], [-2, 3, 2], [3, 1, -1]]
+    head = Head(np.array(rows) * 1e150, domain=Unbounded())
+    found = audit(head, algorithm="reference", device="cpu", jobs=1)
+    assert not len(found.undecided)
+    assert verify(found, head, jobs=1).ok

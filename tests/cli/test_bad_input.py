@@ -96,6 +96,7 @@ def _certificates(run: Run, folder: Path) -> Path:
         (["--unknown"], "--unknown"),
         (["--report", "no/folder/r.html"], "there is no folder no/folder"),
         (["--json", "."], "it is a folder"),
+        (["--report", "-"], "only --json goes to stdout"),
         (["--certificates", "m.npz"], "would overwrite the model"),
         (["--certificates", "x", "--report", "x"], "would overwrite what --"),
     ],
@@ -119,6 +120,8 @@ def test_a_command_with_nothing_to_work_on_says_what_is_missing(run: Run, comman
 def test_a_missing_file(run: Run, tmp_path: Path) -> None:
     for command in (["audit"], ["show"], ["verify", tmp_path / "c.npz"]):
         assert "does not exist" in run(*command, tmp_path / "m.onnx").error
+    for name in ("runs[1]/m.onnx", "m[1.onnx"):  # no addresses, whatever brackets mean there
+        assert "does not exist" in run("audit", name).error
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 cut short"])

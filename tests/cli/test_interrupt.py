@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ import pytest
 from running import Run
 
 from uncork.report import page
+
+deciding = import_module("uncork.audit.run")
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -90,6 +93,23 @@ def test_a_damaged_partial_audit_is_said_and_not_used(run: Run, long: Path, cach
     (path,) = partial(cache)
     path.write_bytes(b"PK\x03\x04")
     assert "delete it, or leave out --resume" in run("audit", long, "--resume").error
+
+
+@pytest.mark.parametrize("where", ["write_report", "low_precision"])
+def test_ctrl_c_after_the_last_class_loses_no_work(
+    run: Run, square: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str
+) -> None:
+    def interrupted(*rest: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(page if where == "write_report" else deciding, where, interrupted)
+        ran = run("audit", square, "--low-precision", "--report", tmp_path / "r.html")
+    assert ran.status == 130
+    assert "6 classes decided, 0 not; the same command with --resume continues" in ran.err
+    assert len(partial(cache)) == 1
+    assert run("audit", square, "--resume").status == 0
+    assert partial(cache) == []
 
 
 def test_a_result_that_cannot_be_written_loses_no_work(

@@ -149,6 +149,8 @@ def _below(values: np.ndarray, slack: np.ndarray) -> float:
 
 def _whiten(rows: _Rows, centre: np.ndarray) -> np.ndarray | None:
     """K with K Σ Kᵀ near the identity, however it was found; None where Σ is singular."""
+    if rows.count <= rows.rank:  # and centred, so they span less than that
+        return None
     device, total = rows.device, 0.0
     middle = device.put(centre)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):

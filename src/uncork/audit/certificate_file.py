@@ -23,6 +23,7 @@ from uncork.domain.members import domain_from, members_of
 from uncork.domain_file import narrowest
 from uncork.errors import UncorkError
 from uncork.head import Head
+from uncork.save.whole import whole_file
 
 VERSION = 2
 _PLAIN = 1  # the version written where the domain is plain: what version 2 adds is not needed
@@ -32,22 +33,18 @@ _DIGEST_BYTES = 16 << 20
 
 def write_certificates(audit: Audit, path: str | os.PathLike[str]) -> None:
     """Write the file whole or not at all."""
-    target = Path(path)
-    temporary = target.with_name(target.name + ".part")
-    try:
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-            for name, array in _members(audit).items():
-                # Whole numbers shrink well; floats do not, and stored ones can be mapped.
-                packed = zipfile.ZIP_DEFLATED if array.dtype.kind in "iuU" else zipfile.ZIP_STORED
-                info = zipfile.ZipInfo(name + ".npy", date_time=(1980, 1, 1, 0, 0, 0))
-                info.compress_type = packed
-                with archive.open(info, "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, array, allow_pickle=False)
-        temporary.replace(target)
-    except OSError as error:
-        raise UncorkError(f"{target}: cannot be written: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    with (
+        whole_file(path) as target,
+        target.open("wb") as file,  # zipfile itself would want to read a pipe as well
+        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive,
+    ):
+        for name, array in _members(audit).items():
+            # Whole numbers shrink well; floats do not, and stored ones can be mapped.
+            packed = zipfile.ZIP_DEFLATED if array.dtype.kind in "iuU" else zipfile.ZIP_STORED
+            info = zipfile.ZipInfo(name + ".npy", date_time=(1980, 1, 1, 0, 0, 0))
+            info.compress_type = packed
+            with archive.open(info, "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def _members(audit: Audit) -> dict[str, np.ndarray]:

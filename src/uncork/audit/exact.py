@@ -30,10 +30,11 @@ from uncork.domain import Ball, Box, Domain
 from uncork.head import Head
 
 _ADDED = 8  # violated rows added at a time
+_MOST_NUMBERS = 1 << 25  # in a tableau: whole numbers of any length, so gigabytes of them
 
 
 class Limit(Exception):
-    """The time allowed for exact solving was reached."""
+    """The time allowed for exact solving was reached, or its tableau would be too large."""
 
 
 def decide_exactly(
@@ -52,6 +53,7 @@ def decide_exactly(
     deadline = time.monotonic() + seconds
     rows = ExactRows(head, Latent(domain, head.features), t, repeats, deadline)
     base = rows.latent.base
+    _check_size(base, rows.latent.width)
     sides = _sides(base, rows.latent.width)
     height = [Fraction(0)] * rows.latent.width + [Fraction(-1)]
     working = [int(i) for i in dict.fromkeys(int(i) for i in start) if i != t]
@@ -130,6 +132,15 @@ def _exact_row(head: Head, i: int) -> list[Fraction]:
 
 def _minus(a: list[Fraction], b: list[Fraction]) -> list[Fraction]:
     return [p - q for p, q in zip(a, b, strict=True)]
+
+
+def _check_size(domain: Domain, features: int) -> None:
+    """Raise `Limit` where the tableau is too large before any class is in it."""
+    sides = 0
+    if isinstance(domain, Box):
+        sides = sum(int(np.isfinite(bounds).sum()) for bounds in domain.bounds(features))
+    if features * (features + sides) > _MOST_NUMBERS:
+        raise Limit(f"exact arithmetic is not for {features:,} features and {sides:,} sides")
 
 
 def _sides(domain: Domain, features: int) -> list[list[Fraction]]:

@@ -148,9 +148,12 @@ class _Run:
         result = self._result()
         if not self.interrupted and self.options.low_precision:
             begun = time.perf_counter()
-            result.low_precision = low_precision(
-                self.head, result.proofs, self.backend, self.domain
-            )
+            try:
+                result.low_precision = low_precision(
+                    self.head, result.proofs, self.backend, self.domain
+                )
+            except KeyboardInterrupt:
+                raise Interrupted(result) from None
             self.seconds["low precision"] = time.perf_counter() - begun
             self.seconds["total"] = time.perf_counter() - self.started
         if self.interrupted:
@@ -281,9 +284,10 @@ class _Run:
         limit = min(self.options.exact_seconds, self._seconds_left())
         try:
             found = decide_exactly(self.head, self.domain, t, rows, self.space.repeats, limit)
-        except Limit:
+        except Limit as reached:
             if not self._late():
-                self.recorder.proofs.reasons[t] = f"exact arithmetic took more than {limit:g} s"
+                why = str(reached) or f"exact arithmetic took more than {limit:g} s"
+                self.recorder.proofs.reasons[t] = why
             return
         if isinstance(found, Mixture):
             self.recorder.propose_mixture(t, found)
@@ -304,12 +308,12 @@ class _Run:
             if self._late():
                 break
             x, _ = reference.braid_reflect(head, t, patience)
-            if x is None and not self.options.approximate:
+            accepted = x is not None and self.recorder.offer(t, x)
+            if not accepted and not self.options.approximate:
                 radius, x = reference.chebyshev(head, t)
-                if not radius > 0:
+                accepted = radius > 0 and x is not None and self.recorder.offer(t, x)
+                if not accepted:
                     self._decide_alone(t)
-            if x is not None:
-                self.recorder.offer(t, x)
             self.progress.advance(1)
         certified = self.recorder.seconds - certified
         self.seconds["decide"] += time.perf_counter() - begun - certified

@@ -15,7 +15,7 @@ sees (`folded`), the domain is the plain set of u, and every input here is a u.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from uncork.head import Head
 _ROWS = 8192
 _HELD_BYTES = 256 << 20  # points are also held in float64 up to this size
 _FAR = 1e4  # how far out an input is tried where the domain sets no bound
+_MOST_UNSEEN = 4096  # features, beyond which directions that no row sees are not searched
 _INSIDE = 1 - 1e-6  # rounding to float32 must not leave the domain
 
 
@@ -84,14 +85,13 @@ class Space:
 
     def _whitening(self) -> tuple[np.ndarray, np.ndarray]:
         """K with KΣKᵀ = I on the span of the rows, and K⁻ᵀ, its way back."""
-        put, get = self.backend.put, self.backend.get
-        centre, unit = put(self.centre * self._unit), put(self._unit)
-        covariance = None
-        for _, block in self.backend.blocks(self.head):
-            away = block * unit - centre
+        if self.head.classes <= self.features:
+            return self._whitening_of_few()
+        covariance: Any = None
+        for away in self._centred():
             part = away.T @ away
             covariance = part if covariance is None else covariance + part
-        covariance = get(covariance) / self.head.classes
+        covariance = self.backend.get(covariance) / self.head.classes
         scale = np.sqrt(np.diag(covariance))
         scale[scale == 0] = 1.0
         correlation = covariance / scale / scale[:, None]
@@ -102,15 +102,39 @@ class Space:
             return self._scaled(np.linalg.inv(factor) / scale, factor * scale[:, None])
         except np.linalg.LinAlgError:
             values, vectors = np.linalg.eigh(correlation)
-            kept = values > max(values[-1], 0.0) * 1e-13
-            if not kept.any():  # all rows equal: any direction will do
-                kept[-1:] = True
-                values[-1:] = 1.0
-            root, vectors = np.sqrt(values[kept]), vectors[:, kept]
-            back = vectors * root * scale[:, None]
-            # Inputs in the span of the rows: a part outside it changes no logit, but takes up room.
-            span = np.linalg.qr(back)[0]
-            return self._scaled(((vectors / root).T / scale) @ span @ span.T, back)
+            return self._on_span(values, vectors, scale)
+
+    def _whitening_of_few(self) -> tuple[np.ndarray, np.ndarray]:
+        """The same where the rows do not span their width, without a matrix of that width: a linear
+        classifier of text has a few rows, and features by the hundred thousand."""
+        away = np.concatenate([self.backend.get(block) for block in self._centred()])
+        away /= np.sqrt(self.head.classes)
+        scale = np.sqrt(np.einsum("ij,ij->j", away, away))
+        scale[scale == 0] = 1.0
+        _, root, vectors = np.linalg.svd(away / scale, full_matrices=False)
+        return self._on_span(root**2, vectors.T, scale)
+
+    def _centred(self) -> Iterator[Any]:
+        """The rows in their own unit, less their mean, block by block on the device."""
+        put = self.backend.put
+        centre, unit = put(self.centre * self._unit), put(self._unit)
+        for _, block in self.backend.blocks(self.head):
+            yield block * unit - centre
+
+    def _on_span(
+        self, values: np.ndarray, vectors: np.ndarray, scale: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Whitening by the principal directions (d, n) of rows divided by `scale`, and their
+        variances."""
+        kept = values > max(values.max(), 0.0) * 1e-13
+        if not kept.any():  # all rows equal: any direction will do
+            kept[-1:] = True
+            values[-1:] = 1.0
+        root, vectors = np.sqrt(values[kept]), vectors[:, kept]
+        back = vectors * root * scale[:, None]
+        # Inputs in the span of the rows: a part outside it changes no logit, but takes up room.
+        span = np.linalg.qr(back)[0]
+        return self._scaled(((vectors / root).T / scale) @ span @ span.T, back)
 
     def _scaled(self, to_input: np.ndarray, back: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Whitening of the rows in their own unit, and its way back, for inputs as they are."""
@@ -125,10 +149,13 @@ class Space:
 
     def _unseen(self, back: np.ndarray) -> np.ndarray:
         """Directions of inputs that no row sees, where a box makes them count: it may be that an
-        input fits into the box only with a part that changes no logit. Orthonormal (n, d)."""
+        input fits into the box only with a part that changes no logit. Orthonormal (n, d).
+
+        None for very many features: they would take as much memory squared, and the box is so wide
+        then that what wins hardly ever needs them. What does need them is left undecided."""
         counts = isinstance(self.domain, Box) and (self.lifted or self.domain.is_cone)
         free = np.flatnonzero(self._free)
-        if not counts or back.shape[1] >= len(free):
+        if not counts or back.shape[1] >= len(free) or len(free) > _MOST_UNSEEN:
             return np.zeros((0, self.features))
         span = np.linalg.qr(back[free], mode="complete")[0]  # (free, free)
         unseen = np.zeros((len(free) - back.shape[1], self.features))

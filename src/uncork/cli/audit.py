@@ -219,6 +219,9 @@ def audit(
         if not unfinished:
             _keep(partial, result, "a result could not be written")
         raise
+    except KeyboardInterrupt:
+        _keep(partial, result, "interrupted")
+        raise typer.Exit(130) from None
     if not unfinished and (earlier is not None or not len(result.undecided)):
         partial.remove()
     if json_file == "-":

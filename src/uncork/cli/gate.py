@@ -14,6 +14,7 @@ from uncork.audit import Audit
 from uncork.cli.output import shown
 from uncork.errors import UncorkError
 from uncork.load.contents import printable
+from uncork.save.whole import whole_file
 
 _MOST_BYTES = 1 << 30
 
@@ -111,10 +112,8 @@ def write_junit(audit: Audit, failed: Iterable[int], undecided: Iterable[int], p
     suites.append(suite)
     ElementTree.indent(suites)
     text = ElementTree.tostring(suites, encoding="unicode")
-    try:
-        Path(path).write_text(f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n', encoding="utf-8")
-    except OSError as error:
-        raise UncorkError(f"{path} cannot be written: {error.strerror or error}") from error
+    with whole_file(path) as target:
+        target.write_text(f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n', encoding="utf-8")
 
 
 def _name(audit: Audit, t: int) -> str:

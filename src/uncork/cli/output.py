@@ -14,9 +14,11 @@ from rich.console import Console
 
 from uncork.errors import UncorkError
 from uncork.load.contents import printable
+from uncork.save.whole import whole_file
 
 _PIPE_WIDTH = 120  # columns where there is no terminal to ask
 _LONGEST_LABEL = 40
+_TO_STDOUT = ("--json", "--output")  # what "-" can stand for in some command
 
 
 class _Output(Console):
@@ -59,7 +61,11 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | 
         if path is not None and os.path.exists(path)
     }
     for option, path in outputs.items():
-        if path is None or path == "-":
+        if path is None:
+            continue
+        if path == "-":
+            if option not in _TO_STDOUT:
+                raise UncorkError(f"{option} - cannot be written: only --json goes to stdout")
             continue
         check_writable(path, option)
         place = os.path.realpath(path)
@@ -101,10 +107,8 @@ def emit_json(result: Any, path: str) -> None:
     if path == "-":
         sys.stdout.write(text)
         return
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UncorkError(f"{path} cannot be written: {error.strerror or error}") from error
+    with whole_file(path) as target:
+        target.write_text(text, encoding="utf-8")
 
 
 def _finite(value: Any) -> Any:

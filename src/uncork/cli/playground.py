@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -41,6 +40,7 @@ def playground(
     from uncork.domain import parse_domain
     from uncork.errors import UncorkError
     from uncork.load import load
+    from uncork.save.whole import whole_file
     from uncork.web.playground import standalone
 
     check_outputs({"--output": output}, {"SOURCE": source, "--labels": labels})
@@ -57,5 +57,6 @@ def playground(
     if output == "-":
         sys.stdout.write(page)
         return
-    Path(output).write_text(page, encoding="utf-8")
+    with whole_file(output) as target:
+        target.write_text(page, encoding="utf-8")
     console().print(f"written to {output}: open it in a browser", soft_wrap=True)

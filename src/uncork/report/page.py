@@ -12,15 +12,14 @@ import html
 import os
 import re
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from uncork.audit.result import Audit
-from uncork.errors import UncorkError
 from uncork.load.contents import printable
 from uncork.load.odd_rows import OddRows
 from uncork.report.data import embedded, report_data
 from uncork.report.shown import Shown, shown_audit
+from uncork.save.whole import whole_file
 
 STYLES = ("theme.css", "report.css")
 # Each may use what stands before it.
@@ -39,16 +38,9 @@ def write_report(
     outlook: Any = None,
 ) -> None:
     """Write the page to a file, whole or not at all."""
-    target = Path(path)
     page = report_page(audit, odd, outlook)
-    temporary = target.with_name(target.name + ".part")
-    try:
-        temporary.write_text(page, encoding="utf-8")
-        temporary.replace(target)
-    except OSError as error:
-        raise UncorkError(f"{target}: cannot be written: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as target:
+        target.write_text(page, encoding="utf-8")
 
 
 def report_page(audit: Audit, odd: OddRows | None = None, outlook: Any = None) -> str:

@@ -39,7 +39,10 @@ def is_address(source: str) -> bool:
     """Whether a source means the hub rather than a path."""
     if source.startswith("hf:"):
         return True
-    host = urlsplit(source if "://" in source else f"//{source}").netloc.lower()
+    try:
+        host = urlsplit(source if "://" in source else f"//{source}").netloc.lower()
+    except ValueError:  # brackets, in which an address has IPv6 alone and a path what it likes
+        return False
     if "://" in source:
         return source.startswith(("http://", "https://")) and host in (*_HOSTS, _endpoint())
     return host in _HOSTS and "/" in source
