@@ -219,6 +219,15 @@ def test_a_baseline_that_is_none_is_named(
     assert str(tmp_path / "b") in error
 
 
+def test_what_a_sweep_reads_and_fills_is_not_overwritten(run: Run, tmp_path: Path) -> None:
+    manifest, store = tmp_path / "m.toml", tmp_path / "s.db"
+    manifest.write_text('[[model]]\nsource = "random:normal,40x2,seed=0"')
+    for file in (manifest, store):
+        failed = run("sweep", manifest, "--store", store, "--json", file)
+        assert "would overwrite the" in failed.error
+    assert not store.exists()
+
+
 def test_the_study_of_random_heads_is_stored_and_drawn(run: Run, tmp_path: Path) -> None:
     url, file = tmp_path / "r.db", tmp_path / "r.png"
     ran = run("random", "-C", "60", "--sweep", "--store", url, "--plot", file, "--quiet")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from operator import mul
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -93,6 +96,39 @@ def test_the_change_is_the_least_over_all_biases_and_witnesses(
         assert least * (1 - 1e-6) <= made.size <= above * least
         change = made.head(head).offsets - head.offsets
         assert made.size == pytest.approx(change_size(change, norm))
+
+
+def test_both_bounds_of_the_least_sum_meet_on_boxes_away_from_zero() -> None:
+    # Here most classes are lost, and those that one of them buries are lost ones too.
+    for seed, (classes, features) in ((56, (11, 3)), (54, (8, 2))):
+        rng = np.random.default_rng(seed)
+        weight, bias = rng.normal(size=(classes, features)), 3 * rng.normal(size=classes)
+        lower = rng.uniform(-5, 5, features)
+        domain = Box(lower, lower + rng.uniform(0.1, 10, features))
+        head = Head(weight, bias, domain=domain)
+        least = best_by_brute_force(head, "1")
+        made = repaired(head, norm="1")
+        assert 0.99 * least <= made.needed <= least * (1 + 1e-6)
+        assert made.size <= 1.02 * least
+
+
+def test_equal_rows_are_raised_no_further_than_the_largest_raise_needed() -> None:
+    rng = np.random.default_rng(3080)
+    for _ in range(6):
+        weight, bias = rng.integers(-2, 3, (13, 2)), 0.1 * rng.normal(size=13)
+        head = Head(weight.astype(np.float64), bias, domain=Box(10))
+        least = best_by_brute_force(head, "inf")
+        made = repaired(head)
+        assert 0.98 * least <= made.needed <= least * (1 + 1e-6)
+        assert made.size <= 1.04 * least
+
+
+def test_the_equal_of_a_winner_needs_what_it_lacks() -> None:
+    weight = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1], [1, 0]])
+    made = repaired(Head(weight, np.array([0.0, 0, 0, 0, -10]), domain=Box(5)))
+    assert made.size == 5.0
+    assert made.needed == pytest.approx(5.0)
+    assert made.tied.tolist() == [0, 4]
 
 
 @pytest.mark.parametrize(
@@ -228,6 +264,35 @@ def test_the_raise_a_class_needs_is_bounded_from_both_sides(seed: int) -> None:
         assert (t in verdict.argmaxable) == freed
 
 
+def test_what_is_enough_is_enough_exactly() -> None:
+    for seed in range(4):
+        head = head_of(seed, 12, 2, Box(5), dtype=np.float64)
+        lost = audit(head, device="cpu", jobs=1).unargmaxable
+        needed = bias_needed(head, lost, jobs=1)
+        for t, upper, x in zip(lost.tolist(), needed.upper, needed.inputs, strict=True):
+            z = [
+                sum(map(mul, map(Fraction, row), map(Fraction, x)), Fraction(b))
+                for row, b in zip(head.weight.tolist(), head.offsets.tolist(), strict=True)
+            ]
+            assert max(z) - z[t] <= Fraction(upper) <= max(z) - z[t] + Fraction(1e-9)
+
+
+def test_large_weights_on_a_box_away_from_zero_need_what_they_need() -> None:
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(12, 3))
+    domain = Box(np.array([3.0, -8.0, 2.0]), np.array([10.0, -2.0, 4.0]))
+    plain = Head(weight, domain=domain)
+    large = plain.replace(weight=weight * 2.0**20)
+    lost = audit(plain, device="cpu", jobs=1).unargmaxable
+    assert len(lost) > 3
+    for head, scale in ((plain, 1.0), (large, 2.0**20)):
+        needed = bias_needed(head, lost, jobs=1)
+        np.testing.assert_allclose(needed.lower, needed.upper, rtol=1e-6)
+        if scale == 1.0:
+            expected = needed.upper
+        np.testing.assert_allclose(needed.upper, scale * expected, rtol=1e-6)
+
+
 def test_a_price_is_the_share_of_predictions_that_change() -> None:
     head = Head(np.array([[1.0], [-1], [0]]), np.array([0.0, 0, -0.5]))
     after = head.replace(bias=np.array([0.0, 0, 0.5]))
@@ -244,6 +309,13 @@ def test_bad_questions_are_refused() -> None:
     other = audit(head_of(1, 10, 2, Box(1)), device="cpu", jobs=1)
     with pytest.raises(UncorkError, match="another head"):
         repair(head, audit=other)
+    some = audit(head, classes=[0, 1], device="cpu", jobs=1)
+    for ask in (repair, bias_needed):
+        with pytest.raises(UncorkError, match="some classes only"):
+            ask(head, [5], audit=some)
+        for wrong in (-1, 10):
+            with pytest.raises(UncorkError, match=f"class {wrong} does not exist"):
+                ask(head, [wrong])
 
 
 def test_a_shipped_recogniser_is_repaired_within_two_percent_of_the_least() -> None:

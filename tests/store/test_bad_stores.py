@@ -136,4 +136,28 @@ def test_the_default_store_follows_the_environment(
     assert default_store() == "postgresql://somewhere/x"
     monkeypatch.delenv("UNCORK_STORE")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert default_store(create=False) == str(tmp_path / "uncork" / "uncork.db")
+    assert not (tmp_path / "uncork").exists()  # looking at a store makes nothing
     assert default_store() == str(tmp_path / "uncork" / "uncork.db")
+    assert (tmp_path / "uncork").is_dir()
+
+
+def test_a_store_that_another_process_made_meanwhile_is_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s.db"
+
+    def interrupted(self: Store, create: bool) -> None:
+        with monkeypatch.context() as undone:
+            undone.setattr(Store, "_open", opened)
+            with Store(path) as other:
+                other.save(small_audit())
+        raise KeyboardInterrupt
+
+    opened = Store._open
+    monkeypatch.setattr(Store, "_open", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Store(path)
+    monkeypatch.undo()
+    with Store(path, create=False) as store:
+        assert len(store.audits()) == 1

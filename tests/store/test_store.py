@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,6 +97,37 @@ def test_an_audit_that_knows_more_takes_the_place_of_the_earlier_one(url: str) -
         assert store.count(first) == 40
 
 
+def test_what_only_the_earlier_audit_knew_is_kept(url: str) -> None:
+    audit, counts = small_audit(), np.arange(40)
+    counts[:7] = -1
+    less = replace(audit, proofs=audit.proofs.copy())
+    less.proofs.verdicts[:5] = Verdict.UNDECIDED
+    with Store(url) as store:
+        number = store.save(audit)
+        store.save(less, iterations=counts, patience=2500)  # counts are new, verdicts are not
+        for _ in range(2):
+            found = store.audit(number)
+            assert (found.undecided, found.patience, found.potentially) == (0, 2500, 7)
+            assert store.columns(number)["iterations"].tolist() == counts.tolist()
+            assert (store.columns(number)["verdict"] == audit.proofs.verdicts).all()
+            store.delete(number)
+            number = store.save(less, iterations=counts, patience=2500)
+            store.save(audit)  # verdicts are new, and nothing was counted
+
+
+def test_a_file_is_stored_by_its_full_path(url: str, in_tmp_path: Path) -> None:
+    for name in ("model.npz", "proofs.npz"):
+        (in_tmp_path / name).touch()
+    with Store(url) as store:
+        store.record_failure("model.npz", "is truncated")
+        number = store.save(replace(small_audit(), source="model.npz"), certificates="proofs.npz")
+        found = store.audit(number)
+        assert (found.name, found.source) == ("model.npz", str(in_tmp_path / "model.npz"))
+        assert found.certificates == str(in_tmp_path / "proofs.npz")
+        assert store.failures() == []
+        assert store.audit(store.save(small_audit(1))).source == small_audit(1).source
+
+
 def test_iterations_are_kept_and_counted(url: str) -> None:
     counts = np.arange(40)
     counts[:7] = -1
@@ -111,6 +144,9 @@ def test_names_are_found_by_part_and_percent_means_itself(url: str) -> None:
         store.save(small_audit(1), name="100%")
         assert [a.name for a in store.audits(name="bergamot")] == ["Bergamot en-de"]
         assert [a.name for a in store.audits(name="%")] == ["100%"]
+        assert store.audits(name="\x00", group="\x00", fingerprint="\x00") == []
+        (found,) = store.audits(fingerprint=small_audit(1).fingerprint)
+        assert found.name == "100%"
         assert [row["label"] for row in store.classes(2, label="_x")] == ["_x" * 900]
 
 
@@ -145,18 +181,25 @@ def test_a_deleted_audit_is_gone(url: str) -> None:
             store.audit(number)
 
 
-def _save_many(url: str, seeds: list[int]) -> None:
-    with Store(url) as store:
+@pytest.fixture
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _save_many(url: str, seeds: list[int], together: Any) -> None:
+    together.wait(120)
+    with Store(url) as store:  # which is not there yet: both make it
         for seed in seeds:
             store.save(small_audit(seed))
 
 
 def test_two_writers_at_once_lose_nothing(url: str) -> None:
-    Store(url).close()
     context = multiprocessing.get_context("spawn")
+    together = context.Barrier(2)
     # Both also save the audits of seeds 4 and 5: the very same ones, at the same time.
     writers = [
-        context.Process(target=_save_many, args=(url, seeds))
+        context.Process(target=_save_many, args=(url, seeds, together))
         for seeds in ([0, 1, 4, 5, 2, 3], [4, 5, 6, 7, 8, 9])
     ]
     for writer in writers:

@@ -23,6 +23,22 @@ def test_defaults_globs_names_and_groups(tmp_path: Path) -> None:
     assert tasks[2].source == str(tmp_path / "heads" / "a.npz")
 
 
+def test_paths_are_in_full_wherever_workers_are_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lists").mkdir()
+    Path("lists", "m.toml").write_text(
+        '[defaults]\ndomain = "@seen.npz"\nlabels = "a.txt"\n[[model]]\nsource = "a.npz"\n'
+        '[[model]]\nsource = "b.npz"\ndomain = "auto"\nlabels = "b.txt"'
+    )
+    first, second = read_manifest(Path("lists", "m.toml"))
+    folder = tmp_path / "lists"
+    assert first.source == str(folder / "a.npz")
+    assert first.options == {"domain": f"@{folder / 'seen.npz'}", "labels": str(folder / "a.txt")}
+    assert second.options == {"domain": "auto", "labels": str(folder / "b.txt")}
+
+
 def test_the_same_model_named_twice_is_audited_once(tmp_path: Path) -> None:
     path = tmp_path / "m.toml"
     entry = '[[model]]\nsource = "random:normal,5x2,seed=0"\n'

@@ -21,7 +21,8 @@ from uncork.audit.reference import braid_reflect
 from uncork.random_heads import random_head
 from uncork.store import Store
 from uncork.sweep import read_manifest, sweep
-from uncork.sweep.engines import open_engine
+from uncork.sweep.engines import open_engine, stop
+from uncork.sweep.kept import Kept
 from uncork.sweep.manifest import Task
 
 
@@ -128,6 +129,17 @@ def test_resume_decides_nothing_twice(tmp_path: Path, manifest: Path, undisturbe
     assert outcomes[0].unargmaxable is not None
 
 
+@pytest.mark.parametrize("classes", ["0-19", "7,3", "5-9,0-2"])
+def test_classes_that_were_asked_for_are_not_decided_twice(tmp_path: Path, classes: str) -> None:
+    task = Task("random:normal,20x3,seed=0", "some", options={"classes": classes, "domain": "auto"})
+    with Store(tmp_path / "s.db") as store:
+        states = [
+            sweep([task], store, InThisProcess(), work=tmp_path / "work", resume=True)[0].state
+            for _ in range(2)
+        ]
+    assert states == ["stored", "was stored"]
+
+
 def test_without_resume_everything_is_decided_anew_and_stored_once(
     tmp_path: Path, manifest: Path, undisturbed: Any
 ) -> None:
@@ -157,6 +169,35 @@ def test_a_damaged_range_on_disk_is_decided_again(
         file.write_bytes(file.read_bytes()[:-200])
     run(manifest, url, InThisProcess(), resume=True)
     assert content(url) == undisturbed
+
+
+def test_a_range_that_was_being_written_when_it_was_interrupted_is_kept(
+    tmp_path: Path, manifest: Path, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, put = str(tmp_path / "s.db"), Kept.put
+
+    def interrupted(*args: Any) -> None:
+        monkeypatch.setattr(Kept, "put", put)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Kept, "put", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(manifest, url, (first := InThisProcess()))
+    again = InThisProcess()
+    run(manifest, url, again, resume=True)
+    assert first.calls.count("decide") + again.calls.count("decide") == 6
+    assert content(url) == undisturbed
+
+
+def test_stopping_does_not_wait_for_what_is_being_decided() -> None:
+    engine = open_engine("local", None, 1)
+    future = engine.submit(time.sleep, 300)
+    while not future.running():
+        time.sleep(0.05)
+    began = time.monotonic()
+    stop(engine)
+    engine.shutdown(wait=True)
+    assert time.monotonic() - began < 60
 
 
 def _start(manifest: Path, url: Path, *options: str) -> subprocess.Popen[bytes]:

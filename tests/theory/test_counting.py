@@ -145,6 +145,13 @@ def test_sizes_that_mean_nothing_are_refused(classes: int, features: int) -> Non
         counting.rankings(classes, features)
 
 
+def test_more_classes_than_fit_into_memory_are_refused() -> None:
+    for bias in (False, True):
+        with pytest.raises(UncorkError, match="1,000,000,000 classes are too many"):
+            counting.log_rankings(10**9, 3, bias=bias)
+    assert counting.log_rankings(10**9, 1) == math.log(2)
+
+
 def test_a_circle_too_crowded_for_float64_is_refused() -> None:
     with pytest.raises(UncorkError, match="lost in rounding"):
         circle_head(2_000_000)

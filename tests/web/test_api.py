@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import schemathesis
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from tests.web.browsing import HOSTILE
 
+import uncork
+from uncork.random_heads import random_head
 from uncork.store import Store
 from uncork.web.app import make_app
 from uncork.web.guard import Guard, is_loopback
+from uncork.web.weights import WeightsCache
 
 _OURS = {"host": "127.0.0.1"}
 PATHS = (
@@ -174,6 +178,26 @@ def test_weights_that_changed_are_not_taken_for_those_audited(
         file.write_bytes(content)
     assert "holds other weights now" in described["weights"]
     assert described["nearest"] is None
+
+
+def test_a_domain_that_reads_the_same_is_not_taken_for_the_audits_own(tmp_path: Path) -> None:
+    head = random_head(30, 2, seed=1)
+    file, proofs = tmp_path / "head.npz", [tmp_path / f"{k}.npz" for k in range(2)]
+    np.savez(file, weight=head.weight)
+    domains = [uncork.Box(lower, np.array([3.0, 3])) for lower in np.array([[-3.0, -1], [-1, -3]])]
+    assert str(domains[0]) == str(domains[1])
+    with Store(tmp_path / "s.db") as store:
+        cache = WeightsCache(store)
+        for k, domain in enumerate(domains):
+            audit = uncork.audit(head.replace(source=str(file)), domain=domain, jobs=1)
+            audit.save(proofs[k])
+            store.save(audit, certificates=str(proofs[k]))
+        first, second = store.audits()
+        assert cache.of(first).domain == domains[0]
+        assert cache.of(second).domain == domains[1]
+        assert cache.proof(second, 3).domain == domains[1]
+        proofs[0].write_bytes(proofs[1].read_bytes())
+        assert WeightsCache(store).of(first).domain is None
 
 
 def test_two_audits_are_compared_in_pages(client: TestClient, stored: Store) -> None:

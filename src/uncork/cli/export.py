@@ -38,6 +38,6 @@ def export(
     check_writable(output, "FILE")
     check_export(output)
     wanted = None if verdict is None else Verdict[verdict.value.upper()]
-    with Store(store or default_store(), create=False) as opened:
+    with Store(store or default_store(create=False), create=False) as opened:
         count = write(opened.rows(name=name, verdict=wanted), output)
     console().print(f"{count:,} rows written to {output}", soft_wrap=True)

@@ -42,7 +42,7 @@ def figure(
     from uncork.store import Store, default_store
 
     check_figure(output)
-    with Store(store or default_store(), create=False) as opened:
+    with Store(store or default_store(create=False), create=False) as opened:
         audits = opened.audits(name=name, group=group)
         if kind is Kind.unargmaxable:
             plot_unargmaxable(audits, output)

@@ -50,7 +50,7 @@ def serve(
             f"--host {host} may be reached by other machines, and there is no password: add "
             "--allow-remote if that is meant"
         )
-    opened = Store(store or default_store(), create=False)
+    opened = Store(store or default_store(create=False), create=False)
     try:
         listening = _listen(host, port)
     except UncorkError:

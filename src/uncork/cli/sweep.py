@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import Enum
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 
 from uncork.cli import options
-from uncork.cli.output import check_writable, console, emit_json, note, shown
+from uncork.cli.output import check_outputs, console, emit_json, note, shown
 from uncork.errors import UncorkError
 from uncork.load.contents import printable
 
@@ -70,7 +71,9 @@ def sweep(
     """
     from uncork.sweep import read_manifest
 
-    check_writable(json_file, "--json")
+    check_outputs({"--json": json_file}, {"the manifest": manifest})
+    if json_file is not None and os.path.realpath(json_file) == os.path.realpath(store):
+        raise UncorkError(f"--json {json_file} would overwrite the store")
     folder = None if certificates is None else Path(certificates)
     if folder is not None and not folder.is_dir():
         raise UncorkError(f"--certificates {certificates} is no folder: make it first")
@@ -97,7 +100,7 @@ def sweep_and_print(
     """Run a sweep with its progress shown, and print what came of it."""
     from uncork.store import Store
     from uncork.sweep import sweep as run_sweep
-    from uncork.sweep.engines import open_engine
+    from uncork.sweep.engines import open_engine, stop
     from uncork.sweep.run import work_folder
 
     with Store(store) as opened:
@@ -111,8 +114,10 @@ def sweep_and_print(
                     tasks, opened, executor, work=work, resume=resume, certificates=certificates,
                     changed=display.changed,
                 )  # fmt: skip
-            except KeyboardInterrupt:
-                executor.shutdown(wait=False, cancel_futures=True)
+            except BaseException as error:
+                stop(executor)
+                if not isinstance(error, KeyboardInterrupt):
+                    raise
                 note(
                     "interrupted: what was decided is kept; the same command with --resume goes on"
                 )

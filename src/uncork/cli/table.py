@@ -39,7 +39,7 @@ def table(
     from uncork.report.tables import group_rows, model_rows, render
     from uncork.store import Store, default_store
 
-    with Store(store or default_store(), create=False) as opened:
+    with Store(store or default_store(create=False), create=False) as opened:
         audits = opened.audits(name=name, group=group)
     rows = group_rows(audits) if summary else model_rows(audits)
     sys.stdout.write(render(rows, form.value, summary=summary))

@@ -28,6 +28,7 @@ _ROUNDS = 60
 _GAP = 0.01
 _FEW = 400  # lost classes that each get the best input of their own
 _QUICK = 20_000  # lost classes times features: raising each by itself is tried as well
+_SEPARATED = 2_000  # classes times features: what the master's solution buries is looked for
 _SECONDS = 300.0
 _PROVING = 60.0  # seconds for a bound, if there is none by then
 _IDLE = 4  # rounds that found nothing better, after which large heads are left
@@ -106,6 +107,13 @@ def least_change(
             best.needed = max(best.needed, needed)
             if best.size <= (1 + _GAP) * best.needed or idle > _IDLE or not few:
                 break
+            if classes * surface.view.width <= _SEPARATED:
+                tried, found, now = search.raise_buried(aim, best.witnesses)
+                if master.add(certifier, now, found):
+                    idle = 0
+                if tried.size < best.size * (1 - 1e-6):
+                    tried.needed = best.needed
+                    best = tried
             planned = (1 - step) * (best.base - surface.all_bias) + step * aim
             thorough = True
         if np.isfinite(best.size) and time.perf_counter() > until:
@@ -182,6 +190,22 @@ class _Completing:
         size = _norm(change) if not rising.any() and np.isfinite(change).all() else np.inf
         base = surface.all_bias + change
         return Least(base, asked, found.inputs, witnesses, size, 0.0), found, now
+
+    def raise_buried(
+        self, change: np.ndarray, witnesses: np.ndarray
+    ) -> tuple[Least, Depths, Surface]:
+        """The change as it is, of the lost too; whom it leaves below the surface of all is raised
+        to it, which buries nobody else."""
+        bias = self.surface.all_bias + change
+        everyone = np.arange(len(bias))
+        now = Surface(self.surface.view, everyone, bias, self.surface.shrunk)
+        leading = self._leading(witnesses, bias, np.ones(len(bias), dtype=bool))
+        asked = np.flatnonzero(self.wanted & ~leading)
+        found = depths(now, asked, self.jobs, stop=lambda: time.perf_counter() > self.until)
+        base = bias.copy()
+        base[asked] += found.raises
+        size = _norm(base - self.surface.all_bias) if np.isfinite(base).all() else np.inf
+        return Least(base, asked, found.inputs, witnesses.copy(), size, 0.0), found, now
 
     def _depths(self, now: Surface, asked: np.ndarray, thorough: bool) -> Depths:
         """How far below the surface each is, or might be taken to be: at the inputs hinted at."""

@@ -30,10 +30,12 @@ from uncork.audit import Audit, Verdict, audit
 from uncork.audit.backend import Backend
 from uncork.audit.certify import Certifier
 from uncork.audit.duplicates import equal_classes
+from uncork.audit.verdict import Mixture
 from uncork.domain import Domain
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.progress import Progress, ProgressBar
+from uncork.reach.probability import checked_classes
 from uncork.reach.prove_repaired import audit_repaired, witnesses_of
 from uncork.reach.strict import make_strict
 from uncork.reach.surface import Depths, Surface, depths, proven_leads
@@ -107,8 +109,8 @@ def bias_needed(
     for by then have a `lower` of 0, and an `upper` that is infinite or larger than it need be.
     """
     head = head if domain is None else head.replace(domain=domain)
+    asked = checked_classes(head, classes)
     known = _audit_of(head, audit, jobs)
-    asked = np.asarray(classes, dtype=np.int64)
     backend = Backend(jobs)
     view = View(head, head.domain, backend)
     verdicts = known.proofs.verdicts
@@ -120,6 +122,7 @@ def bias_needed(
         surface = Surface(view, carriers)
         found = depths(surface, np.unique(below), backend.jobs, shown, stop)
         lower = certified_depths(head, surface, found, np.arange(len(found.classes)), backend)
+        upper = certified_raises(head, found, backend)
     place = {int(t): k for k, t in enumerate(found.classes)}
     result = BiasNeeded(
         asked, np.zeros(len(asked)), np.zeros(len(asked)), np.full((len(asked), view.width), np.nan)
@@ -127,7 +130,7 @@ def bias_needed(
     for k, t in enumerate(asked.tolist()):
         if t in place:
             at = place[t]
-            result.lower[k], result.upper[k] = lower[at], max(0.0, found.raises[at])
+            result.lower[k], result.upper[k] = lower[at], upper[at]
             result.inputs[k] = found.inputs[at]
     return result
 
@@ -186,7 +189,7 @@ class Repairing:
         self.asked = np.ones(head.classes, dtype=bool)
         if classes is not None:
             self.asked[:] = False
-            self.asked[np.asarray(classes, dtype=np.int64)] = True
+            self.asked[checked_classes(head, classes)] = True
         good = (self.before == Verdict.ARGMAXABLE) | (self.before == Verdict.TIED)
         self.wanted = self.asked | good  # what is argmaxable stays so, asked for or not
         self.equals = _equal_rows(head)
@@ -251,14 +254,12 @@ class Repairing:
             needed, self.inputs = least.needed, least.witnesses
         else:
             self.shown.stage("repair", len(free))
-            found = depths(surface, free, self.backend.jobs, self.shown, gap=_GAP)
-            deepest = np.argsort(-np.where(found.exact, found.raises, -np.inf))[:_CERTIFIED]
-            proven = certified_depths(head, surface, found, deepest, self.backend)
-            needed = float(np.nanmax(proven, initial=0.0)) / 2
+            found = self._depths(surface, free, lost)
+            needed = self._needed(head, surface, found, np.setdiff1d(lost, free), rises) / 2
             shrunk = Surface(view, carriers, shrunk=_SHRUNK)
             if len(free) and not shrunk.contains(found.inputs).all():
                 surface = shrunk
-                found = depths(surface, free, self.backend.jobs, gap=_GAP)
+                found = self._depths(surface, free, lost)
             touching, inputs = found.classes, found.inputs
             base = surface.all_bias.copy()
             base[touching] += np.maximum(found.raises, 0.0)
@@ -272,6 +273,46 @@ class Repairing:
             self.inputs[touching] = made.inputs
             bias = made.bias
         return self._copy_twins(bias, rises), needed
+
+    def _depths(self, surface: Surface, free: np.ndarray, lost: np.ndarray) -> Depths:
+        """Raises of which none exceeds the largest that is needed by much. Equals of a class follow
+        it from further below, so one that speaks for others is raised by no more than it needs."""
+        found = depths(surface, free, self.backend.jobs, self.shown, gap=_GAP)
+        followed = self.equals[np.setdiff1d(lost, free)]
+        speaks = (self.equals[free] >= 0) & np.isin(self.equals[free], followed) & ~found.exact
+        if speaks.any():
+            own = depths(surface, free[speaks], self.backend.jobs)
+            found.raises[speaks], found.inputs[speaks] = own.raises, own.inputs
+            found.exact[speaks] = own.exact
+            for k, mixture in zip(np.flatnonzero(speaks).tolist(), own.mixtures, strict=True):
+                found.mixtures[k] = mixture
+        return found
+
+    def _needed(
+        self, head: Head, surface: Surface, found: Depths, twins: np.ndarray, rises: np.ndarray
+    ) -> float:
+        """The largest raise that is proven to be needed, of the classes solved for and of `twins`,
+        whose row is that of another: of one that wins, or of one that was solved for."""
+        deepest = np.argsort(-np.where(found.exact, found.raises, -np.inf))[:_CERTIFIED]
+        proven = certified_depths(head, surface, found, deepest, self.backend)
+        below: list[tuple[float, int, Mixture]] = []
+        speaker = {int(self.equals[t]): k for k, t in enumerate(found.classes.tolist())}
+        for t in twins.tolist():
+            winning = np.flatnonzero(rises & (self.equals == self.equals[t]))
+            if len(winning):
+                s = int(winning[np.argmax(head.offsets[winning])])
+                mixture: Mixture | None = Mixture(np.array([s]), np.ones(1))
+                raised = 0.0
+            else:
+                k = speaker[int(self.equals[t])]
+                s, mixture, raised = int(found.classes[k]), found.mixtures[k], found.raises[k]
+            if mixture is not None:
+                below.append((raised + head.offsets[s] - head.offsets[t], t, mixture))
+        below = sorted(below, key=lambda one: -one[0])[:_CERTIFIED]
+        certifier = Certifier(head, head.domain, self.backend)
+        named = [(t, mixture) for _, t, mixture in below]
+        leads = [lead for _, lead in proven_leads(certifier, surface, named)] if named else []
+        return float(np.nanmax([*proven, *leads], initial=0.0))
 
     def _twin(self, t: int, rises: np.ndarray) -> bool:
         return self.equals[t] >= 0 and bool((rises & (self.equals == self.equals[t])).any())
@@ -352,6 +393,21 @@ def certified_depths(
     return lower
 
 
+def certified_raises(head: Head, found: Depths, backend: Backend) -> np.ndarray:
+    """Proven upper bounds on the raise that lets each class touch at its input: (n,), infinite
+    where there is none. All classes are looked at there, not those of the surface alone."""
+    certifier = Certifier(head, head.domain, backend)
+    upper = np.full(len(found.classes), np.inf)
+    step = backend.inputs
+    for start in range(0, len(upper), step):
+        part = slice(start, start + step)
+        x, drift, inside = certifier.seen(backend.put(found.inputs[part]))
+        own, rivals = certifier.products.own_and_rivals(found.classes[part], x, drift, {}, False)
+        missing = np.maximum((rivals - own) * (1 + 2.0**-50), 0.0)
+        upper[part] = np.where(inside & ~np.isnan(missing), missing, np.inf)
+    return upper
+
+
 def _equal_rows(head: Head) -> np.ndarray:
     """One number for each group of classes with equal rows, −1 for the others: (C,)."""
     keys = np.full(head.classes, -1)
@@ -371,6 +427,9 @@ def _audit_of(
         return audit(head, device=device, jobs=jobs, progress=shown or False)
     if known.fingerprint != head.fingerprint or known.domain != head.domain:
         raise UncorkError("the audit is of another head or another domain: make one of this head")
+    if known.asked is not None and len(known.asked) < head.classes:
+        # Classes that were not asked about may carry the surface that others have to reach.
+        raise UncorkError("the audit is of some classes only: make one of all of them")
     return known
 
 

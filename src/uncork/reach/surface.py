@@ -63,13 +63,13 @@ class Surface:
         self.rows, self.bias = self.all_rows[carriers], self.all_bias[carriers]
         spread = float(np.ptp(self.bias)) if len(carriers) else 0.0
         length = float(np.median(np.linalg.norm(self.rows, axis=1))) or 1.0
-        far = _FAR * (1 + spread) / length
+        far = _FAR * (1 + spread / length)
         lower, upper = view.lower.copy(), view.upper.copy()
         if np.isfinite(view.radius):
             lower, upper = np.full(view.width, -view.radius), np.full(view.width, view.radius)
         self.radius = view.radius * (1 - shrunk)
-        lower, upper = np.maximum(lower, -far), np.minimum(upper, far)
-        lower, upper = np.minimum(lower, upper), np.maximum(lower, upper)
+        near = np.clip(0.0, lower, upper)  # a box may lie away from 0, all of it
+        lower, upper = np.maximum(lower, near - far), np.minimum(upper, near + far)
         # Half the width, or where that is no scale to speak of, inputs that change logits by their
         # range.
         endless = ~np.isfinite(view.upper - view.lower) & ~np.isfinite(view.radius)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import math
@@ -12,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, bindparam, delete, func, literal, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from uncork.audit import Audit
@@ -28,14 +29,16 @@ from uncork.store.versions import bring_up_to_date
 _BATCH = 20_000  # rows read from the database at once
 
 
-def default_store() -> str:
-    """Where `--save` puts results: $UNCORK_STORE, or a file in the user's data folder."""
+def default_store(*, create: bool = True) -> str:
+    """Where `--save` puts results: $UNCORK_STORE, or a file in the user's data folder, which is
+    made unless `create` is false."""
     named = os.environ.get("UNCORK_STORE")
     if named:
         return named
     data = Path(os.environ.get("XDG_DATA_HOME", ""))
     folder = (data if data.is_absolute() else Path.home() / ".local" / "share") / "uncork"
-    folder.mkdir(parents=True, exist_ok=True)
+    if create:
+        folder.mkdir(parents=True, exist_ok=True)
     return str(folder / "uncork.db")
 
 
@@ -55,8 +58,8 @@ class Store:
             self._open(create)
         except BaseException:
             self.database.close()
-            if is_new:  # a file that never became a store
-                Path(self.name).unlink(missing_ok=True)
+            if is_new:
+                _remove_empty(Path(self.name))
             raise
 
     def _is_missing_file(self) -> bool:
@@ -98,15 +101,26 @@ class Store:
         """Store an audit with all its classes, or nothing; the id of its row.
 
         The same audit is not stored twice: one that is there already is left as it is, unless the
-        new one knows more (fewer classes undecided, or iterations where there were none).
-        `iterations` (C,) are those of the reference algorithm at that `patience`.
+        new one knows more (fewer classes undecided, or iterations where there were none); what only
+        the earlier one knew is kept. `iterations` (C,) are those of the reference algorithm at that
+        `patience`. The path of a file is stored in full, so that it is found from any folder.
         """
         key = audit_key(audit)
         row = _audit_row(audit, key, name, group, certificates, iterations, patience)
         with self.database.writing() as connection:
+            connection.execute(
+                delete(schema.failures).where(
+                    schema.failures.c.source.in_([audit.source, row["source"]])
+                )
+            )
             model = self._model_id(connection, audit)
             there = connection.execute(
-                select(schema.audits.c.id, schema.audits.c.undecided, schema.audits.c.patience)
+                select(
+                    schema.audits.c.id,
+                    schema.audits.c.undecided,
+                    schema.audits.c.patience,
+                    schema.audits.c.potentially,
+                )
                 .where(schema.audits.c.key == key)
                 .with_for_update()
             ).first()
@@ -122,21 +136,51 @@ class Store:
                 audit_id = int(added.id)
             else:
                 audit_id = int(there.id)
-                knows_more = row["undecided"] < there.undecided or (
-                    there.patience is None and patience is not None
-                )
-                if not knows_more:
-                    return audit_id
                 same = schema.audits.c.id == audit_id
+                counted = there.patience is None and patience is not None
+                if row["undecided"] >= there.undecided:
+                    if counted and iterations is not None:
+                        new = {name: row[name] for name in ("patience", "potentially")}
+                        connection.execute(update(schema.audits).where(same).values(**new))
+                        self._count(connection, audit_id, iterations)
+                    return audit_id
+                if patience is None and there.patience is not None:
+                    iterations = self._counted(connection, audit_id, audit.classes)
+                    row |= {"patience": there.patience, "potentially": there.potentially}
                 connection.execute(update(schema.audits).where(same).values(**row))
                 connection.execute(
                     delete(schema.results).where(schema.results.c.audit_id == audit_id)
                 )
             insert_classes(connection, class_rows(audit, audit_id, iterations))
-            connection.execute(
-                delete(schema.failures).where(schema.failures.c.source == audit.source)
-            )
         return audit_id
+
+    @staticmethod
+    def _count(connection: Connection, audit_id: int, iterations: np.ndarray) -> None:
+        """Give the classes of a stored audit their iterations."""
+        c = schema.results.c
+        change = update(schema.results).where(
+            c.audit_id == audit_id, c.class_id == bindparam("of_class")
+        )
+        counts = np.asarray(iterations)
+        known = [
+            {"of_class": t, "counted": int(counts[t])} for t in np.flatnonzero(counts >= 0).tolist()
+        ]
+        for start in range(0, len(known), _BATCH):
+            connection.execute(
+                change.values(iterations=bindparam("counted")), known[start : start + _BATCH]
+            )
+
+    @staticmethod
+    def _counted(connection: Connection, audit_id: int, classes: int) -> np.ndarray:
+        """The iterations of a stored audit: (C,), −1 where there are none."""
+        c = schema.results.c
+        found = np.full(classes, -1, dtype=np.int64)
+        query = select(c.class_id, c.iterations).where(
+            c.audit_id == audit_id, c.iterations.is_not(None)
+        )
+        for t, count in connection.execute(query):
+            found[t] = count
+        return found
 
     def record_failure(self, source: str, error: str, *, name: str = "", group: str = "") -> None:
         """Note that a model could not be audited, and why."""
@@ -224,7 +268,8 @@ class Store:
         if group is not None:
             query = query.where(schema.audits.c.group_name == group)
         if fingerprint is not None:
-            query = query.where(schema.models.c.fingerprint == fingerprint)
+            # As text that may hold anything: PostgreSQL refuses to compare with a NUL.
+            query = query.where(schema.models.c.fingerprint == literal(fingerprint, schema.AnyText))
         with self.database.reading() as connection:
             return [stored(row) for row in connection.execute(query)]
 
@@ -305,6 +350,17 @@ def _is_current(connection: Connection, name: str) -> bool:
     return stored_version(connection, name) == CURRENT
 
 
+def _remove_empty(path: Path) -> None:
+    """Remove a file that never became a store, unless another process is making it one."""
+    with contextlib.suppress(OSError):
+        if not path.stat().st_size and not Path(f"{path}-journal").exists():
+            path.unlink()
+
+
+def _in_full(source: str) -> str:
+    return os.path.abspath(source) if os.path.exists(source) else source
+
+
 def _now() -> datetime.datetime:
     return datetime.datetime.now(datetime.timezone.utc)
 
@@ -328,7 +384,7 @@ def _audit_row(
         "key": key,
         "name": name or audit.source,
         "group_name": group,
-        "source": audit.source,
+        "source": _in_full(audit.source),
         "domain": str(audit.domain),
         "algorithm": audit.algorithm,
         "algorithm_version": schema.ALGORITHM_VERSION,
@@ -340,7 +396,7 @@ def _audit_row(
         "proven": audit.proven,
         "device": audit.device,
         "seconds": {stage: float(value) for stage, value in audit.seconds.items()},
-        "certificates": certificates,
+        "certificates": None if certificates is None else _in_full(certificates),
         "uncork": __version__,
         "created": _now(),
     }

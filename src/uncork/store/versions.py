@@ -11,10 +11,13 @@ from uncork.errors import UncorkError
 
 CURRENT = "0001"
 _KNOWN = ("0001",)  # oldest first
+_LOCK = 0x756E636F726B  # "uncork": the name of the lock under which tables are made
 
 
 def bring_up_to_date(connection: Connection, name: str, create: bool) -> None:
     """Create or upgrade the tables within the connection's transaction, or say why not."""
+    if connection.dialect.name == "postgresql":  # one at a time; SQLite's writers are, always
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
     found = stored_version(connection, name)
     if found == CURRENT:
         return

@@ -37,6 +37,15 @@ def local_processes(workers: int | None) -> ProcessPoolExecutor:
     )
 
 
+def stop(engine: Executor) -> None:
+    """Shut an engine down without waiting for what it is doing: nobody will look at that."""
+    processes = getattr(engine, "_processes", None) or {}  # of a ProcessPoolExecutor
+    at_work = list(processes.values())
+    engine.shutdown(wait=False, cancel_futures=True)
+    for process in at_work:
+        process.terminate()
+
+
 def _quiet() -> None:
     """Ctrl-C is for the process that decides what to do about it."""
     import signal

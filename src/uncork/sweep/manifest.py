@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -41,7 +42,7 @@ class Task:
 
 def read_manifest(path: str | Path) -> list[Task]:
     """The models a manifest names, globs expanded; paths are relative to the manifest's folder."""
-    file = Path(path)
+    file = Path(os.path.abspath(path))  # workers may be started in another folder
     try:
         if file.stat().st_size > _MOST_BYTES:
             raise UncorkError(f"{file} is too large for a manifest")
@@ -79,10 +80,11 @@ def _tasks(file: Path, number: int, entry: Any, defaults: Mapping[str, Any]) -> 
             raise UncorkError(f"manifest {file}: {where}: {key} must be text, not {value!r}")
     options = {**defaults, **own}
     _check_values(file, where, options)
-    if "labels" in own:
-        options["labels"] = str(file.parent / own["labels"])
-    if "labels" in defaults and "labels" not in own:
-        options["labels"] = str(file.parent / defaults["labels"])
+    if "labels" in options:
+        options["labels"] = str(file.parent / options["labels"])
+    domain = options.get("domain", "")
+    if domain.startswith("@"):
+        options["domain"] = f"@{file.parent / domain[1:]}"
     found = _sources(file.parent, source)
     return [
         Task(one, (name if len(found) == 1 else None) or _short(one), group, options)

@@ -18,7 +18,7 @@ from typing import Any
 
 from uncork.errors import UncorkError
 from uncork.store import Store
-from uncork.sweep.engines import local_processes
+from uncork.sweep.engines import local_processes, stop
 from uncork.sweep.join import join
 from uncork.sweep.kept import Kept
 from uncork.sweep.manifest import Task
@@ -92,6 +92,7 @@ class _Sweep:
         self.outcomes = [Outcome(task) for task in tasks]
         self.models: dict[int, _Model] = {}
         self.running: dict[Future[Any], _Job] = {}
+        self.finishing: tuple[Future[Any], _Job] | None = None  # taken out of `running` last
         self.own_engine: Executor | None = None
 
     def run(self) -> list[Outcome]:
@@ -105,9 +106,13 @@ class _Sweep:
                 finished, _ = wait(self.running, return_when=FIRST_COMPLETED)
                 for future in finished:
                     if future in self.running:
-                        self._finish(self.running.pop(future), future)
+                        self.finishing = future, self.running.pop(future)
+                        self._finish(self.finishing[1], future)
+                        self.finishing = None
         except BaseException:
             self._rescue()
+            if self.own_engine is not None:
+                stop(self.own_engine)
             raise
         finally:
             for future in self.running:
@@ -118,10 +123,12 @@ class _Sweep:
 
     def _rescue(self) -> None:
         """Keep the ranges that are finished but were not looked at yet."""
-        for future, job in self.running.items():
+        ended = [] if self.finishing is None else [self.finishing]
+        for future, job in [*self.running.items(), *ended]:
             found = job.outcome.plan
             finished = future.done() and not future.cancelled() and future.exception() is None
-            if finished and found is not None and job.start is not None:
+            stored = job.outcome.audit_id is not None
+            if finished and not stored and found is not None and job.start is not None:
                 self.kept.put(found.key, job.start, future.result())
 
     def _start(self, job: _Job) -> None:

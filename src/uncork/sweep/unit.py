@@ -117,7 +117,10 @@ def _open(task: Task) -> tuple[Head, np.ndarray | None]:
     if options.get("drop_bias"):
         head = head.replace(bias=None)
     classes = options.get("classes")
-    return head, None if classes is None else np.asarray(chosen_classes(classes, head, vocabulary))
+    if classes is None:
+        return head, None
+    asked = np.unique(chosen_classes(classes, head, vocabulary))  # as an audit keeps them
+    return head, None if len(asked) == head.classes else asked
 
 
 def _random(task: Task) -> Head:
@@ -128,8 +131,8 @@ def _random(task: Task) -> Head:
             "at its end where there is one"
         )
     init, classes, features, seed, bias = match.groups()
-    domain = task.options.get("domain")
+    domain = str(task.options.get("domain", "auto")).strip()
     return random_head(
         int(classes), int(features), init, bias is not None, int(seed),
-        None if domain is None else parse_domain(domain),
+        None if domain == "auto" else parse_domain(domain),  # nothing to be seen precedes it
     )  # fmt: skip

@@ -26,6 +26,7 @@ import numpy as np
 from uncork.errors import UncorkError
 
 _UNIT = 2.0**-53
+_MOST_CLASSES = 20_000_000
 _LOST_MASS = 1e-280  # probabilities below this are dropped: all of them together are below 1e-270
 
 
@@ -70,6 +71,10 @@ def log_rankings(
         return -math.inf if bounded else log_factorial(classes)
     if bounded and not bias:
         return -math.inf
+    if classes > _MOST_CLASSES and (bias or features > 1):  # each takes a step, and memory
+        raise UncorkError(
+            f"{classes:,} classes are too many to count with: at most {_MOST_CLASSES:,}"
+        )
     if bounded:
         return _log_elementary(2, classes - 1, features, summed=False)
     if bias:

@@ -48,7 +48,7 @@ def make_app(store: Store, host: str = "127.0.0.1") -> FastAPI:
         title="uncork", version=__version__, description=_ABOUT, docs_url=None, redoc_url=None,
         default_response_class=Json, lifespan=lifespan,
     )  # fmt: skip
-    cache = WeightsCache()
+    cache = WeightsCache(store)
     app.include_router(make_api(store, cache))
     _add_pages(app, store, cache)
     app.mount("/static", StaticFiles(directory=_folder("uncork.web", "static")))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, func, literal, select
 
 from uncork.audit.verdict import Verdict
+from uncork.domain import Domain
 from uncork.store import Store, StoredAudit, schema
+from uncork.store.keys import make_key
 from uncork.store.queries import audit_query, escaped, filtered, plain, stored
 
 ORDERS = {
@@ -54,6 +56,18 @@ def find_audit(store: Store, audit_id: int) -> StoredAudit | None:
     with store.database.reading() as connection:
         row = connection.execute(audit_query().where(schema.audits.c.id == audit_id)).first()
     return None if row is None else stored(row)
+
+
+def is_of_domain(store: Store, audit: StoredAudit, domain: Domain) -> bool:
+    """Whether an audit was made with exactly that domain: it is part of the audit's key."""
+    query = select(schema.audits.c.key).where(schema.audits.c.id == audit.id)
+    with store.database.reading() as connection:
+        key = connection.execute(query).scalar()
+    asked = None
+    if audit.asked < audit.classes:
+        asked = store.columns(audit.id)["class_id"]
+    made = make_key(audit.fingerprint, domain.spec(), audit.algorithm, audit.approximate, asked)
+    return bool(key == made)
 
 
 def groups(store: Store) -> list[str]:
@@ -185,7 +199,8 @@ def _matching(
     if group is not None:
         query = query.where(schema.audits.c.group_name == group)
     if fingerprint is not None:
-        query = query.where(schema.models.c.fingerprint == fingerprint)
+        # As text that may hold anything: PostgreSQL refuses to compare with a NUL.
+        query = query.where(schema.models.c.fingerprint == literal(fingerprint, schema.AnyText))
     return query
 
 

@@ -10,6 +10,7 @@ import re
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from uncork.audit import Audit
@@ -22,7 +23,8 @@ from uncork.load.hugging_face.hub_address import is_address
 from uncork.load.odd_rows import OddRows, odd_rows
 from uncork.random_heads import random_head
 from uncork.reach.outlook import Outlook, outlook
-from uncork.store import StoredAudit
+from uncork.store import Store, StoredAudit
+from uncork.web.queries import is_of_domain
 
 _KEPT = 2  # heads in memory at once
 _PROOFS = 256
@@ -47,19 +49,20 @@ class Unavailable(Exception):
 class WeightsCache:
     """Loads heads and proves single classes, one at a time, and remembers the last few."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._lock = threading.Lock()
-        self._heads: OrderedDict[tuple[str, str, str], Weights | str] = OrderedDict()
-        self._proofs: OrderedDict[tuple[str, str, int], Audit] = OrderedDict()
-        self._outlooks: OrderedDict[tuple[str, str, int], Outlook] = OrderedDict()
+        self._heads: OrderedDict[tuple[int, datetime], Weights | str] = OrderedDict()
+        self._proofs: OrderedDict[tuple[int, datetime, int], Audit] = OrderedDict()
+        self._outlooks: OrderedDict[tuple[int, datetime, int], Outlook] = OrderedDict()
 
     def of(self, stored: StoredAudit) -> Weights:
         """The weights of a stored audit, or `Unavailable`."""
-        key = (stored.source, stored.fingerprint, stored.domain)
+        key = (stored.id, stored.created)
         with self._lock:
             if key not in self._heads:
                 try:
-                    self._heads[key] = _load(stored)
+                    self._heads[key] = _load(stored, self._store)
                 except UncorkError as error:
                     self._heads[key] = str(error)
                 while len(self._heads) > _KEPT:
@@ -74,7 +77,7 @@ class WeightsCache:
         """How near the class comes to first place, from the weights, or `Unavailable`."""
         proof = self.proof(stored, class_id)
         head = self.of(stored).head.replace(domain=proof.domain)
-        key = (stored.fingerprint, stored.domain, class_id)
+        key = (stored.id, stored.created, class_id)
         with self._lock:
             if key not in self._outlooks:
                 self._outlooks[key] = outlook(head, proof, [class_id], device="cpu")
@@ -87,7 +90,7 @@ class WeightsCache:
         weights = self.of(stored)
         if weights.domain is None:
             raise Unavailable(f"the domain {stored.domain} cannot be read back from the store")
-        key = (stored.fingerprint, stored.domain, class_id)
+        key = (stored.id, stored.created, class_id)
         with self._lock:
             if key not in self._proofs:
                 head = weights.head.replace(domain=weights.domain)
@@ -99,7 +102,7 @@ class WeightsCache:
             return self._proofs[key]
 
 
-def _load(stored: StoredAudit) -> Weights:
+def _load(stored: StoredAudit, store: Store) -> Weights:
     source = stored.source
     found: Found | None = None
     drawn = _RANDOM.fullmatch(source)
@@ -122,21 +125,24 @@ def _load(stored: StoredAudit) -> Weights:
             f"{source} holds other weights now, or was audited with tensors named by hand"
         )
     vocabulary = None if found is None else found.vocabulary
-    return Weights(head, _domain(stored, head), odd_rows(head, vocabulary))
+    return Weights(head, _domain(stored, head, store), odd_rows(head, vocabulary))
 
 
-def _domain(stored: StoredAudit, head: Head) -> Domain | None:
-    """The audit's domain: what its text says, or what the file shows, or its certificates."""
-    if str(head.domain) == stored.domain:
-        return head.domain
+def _domain(stored: StoredAudit, head: Head, store: Store) -> Domain | None:
+    """The audit's domain: what its text says, or what the file shows, or its certificates.
+
+    The text of a domain with arrays does not say what is in them. The audit's key does.
+    """
     try:
         return parse_domain(stored.domain)
     except UncorkError:
         pass
+    if is_of_domain(store, stored, head.domain):
+        return head.domain
     if stored.certificates and Path(stored.certificates).is_file():
         try:
             domain = Audit.load(stored.certificates).domain
         except UncorkError:
             return None
-        return domain if str(domain) == stored.domain else None
+        return domain if is_of_domain(store, stored, domain) else None
     return None
