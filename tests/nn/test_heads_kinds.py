@@ -147,7 +147,16 @@ def test_wrong_input_is_named():
 
 def test_no_rows_are_no_trouble():
     head = made("mos")
-    empty = torch.zeros(0, 4, dtype=torch.float64)
+    empty, target = torch.zeros(0, 4, dtype=torch.float64), torch.zeros(0, dtype=torch.int64)
     assert head.argmax(empty).shape == (0,)
     assert head.top_k(empty, 2).indices.shape == (0, 2)
-    assert head.loss(empty, torch.zeros(0, dtype=torch.int64), reduction="sum").item() == 0
+    assert head.top_k(empty, 2).values.dtype == torch.float64
+    assert head.loss(empty, target, reduction="sum").item() == 0
+    mean = head.loss(empty, target)
+    assert mean.isnan()  # as cross_entropy of no rows
+    assert (torch.autograd.grad(mean, head.weight)[0] == 0).all()
+
+
+def test_a_nan_is_the_loss_and_no_error():
+    hidden = torch.full((2, 4), torch.nan, dtype=torch.float64)
+    assert made("plif").loss(hidden, torch.tensor([0, 1])).isnan()

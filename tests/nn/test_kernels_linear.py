@@ -192,6 +192,59 @@ def test_a_nan_is_not_hidden(name, wide, request):
     assert got.losses[[0, 3, 4]].isfinite().all()
 
 
+@pytest.mark.parametrize("way", ["as it comes", "small"])
+@pytest.mark.parametrize("name", ["alpha_relu", "entmax", "softmax"])
+def test_a_class_that_is_not_there_spoils_its_row_alone(name, way, monkeypatch):
+    """And nothing is read or written where it would be."""
+    if way == "small":
+        monkeypatch.setattr(linear_slices, "SMALL", 10**12)
+    options = CASES[name]
+    tensors, wanted = made(weighted=True), Wanted(True, True, False, False)
+    expected = exact(tensors, options, wanted)
+    tensors[4][1], tensors[4][3] = CLASSES, -7
+    with kernels_on():
+        got = compute(*tensors, options, wanted)
+    assert got.losses[[1, 3]].isnan().all()
+    for mine, truth in ((got.losses, expected.losses), (got.input, expected.input)):
+        torch.testing.assert_close(
+            mine[[0, 2, 4]].double().cpu(), truth[[0, 2, 4]], rtol=1e-4, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize(
+    ("alpha", "way"),
+    [(1.0, "small"), (1.0, "wide"), (1.0, "float32"), (2.0, "small"), (2.0, "lists")],
+)
+def test_all_classes_ruled_out(alpha, way, monkeypatch, request):
+    if way == "small":
+        monkeypatch.setattr(linear_slices, "SMALL", 10**12)
+    elif way == "wide":
+        request.getfixturevalue("wide_rows")
+    options = LinearOptions(alpha, False, float32_accumulation=True if way == "float32" else None)
+    tensors, wanted = made(), Wanted(True, True, False, False)
+    tensors[2] = torch.full_like(tensors[2], -torch.inf)
+    with kernels_on():
+        got = compute(*tensors, options, wanted)
+    for made_of_it in (got, exact(tensors, options, wanted)):
+        assert made_of_it.losses.tolist() == [torch.inf, torch.inf, 0, torch.inf, torch.inf]
+    assert_same(got._replace(losses=None), exact(tensors, options, wanted)._replace(losses=None))
+
+
+@pytest.mark.parametrize("name", ["alpha_relu smoothed", "entmax", "softmax smoothed capped"])
+def test_tensors_of_any_strides(name):
+    """A column of labels, of offsets, of weights; one weight for all classes."""
+    tensors, wanted = made(weighted=True), Wanted(True, True, True, False)
+    columns = list(tensors)
+    for place in (0, 1, 2, 4, 5, 6):
+        columns[place] = torch.stack([torch.zeros_like(tensors[place]), tensors[place]], -1)[..., 1]
+        assert not columns[place].is_contiguous()
+    expanded = [*tensors[:5], torch.full((1,), 0.5, device=DEVICE).expand(CLASSES), tensors[6]]
+    for given in (columns, expanded):
+        with kernels_on():
+            got = compute(*given, CASES[name], wanted)
+        assert_same(got, exact(given, CASES[name], wanted))
+
+
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_through_the_public_function(reduction):
     """Upstream factors, a second backward, and no gradient where none is asked for."""

@@ -58,7 +58,8 @@ def test_sixteen_bit_rows_stay_sixteen_bit(alpha, dtype, width):
     assert_near(dz.cpu(), expected, dtype)
 
 
-def test_masked_entries_masked_rows_and_nan(width):
+@pytest.mark.parametrize("alpha", [1.5, 2.0])
+def test_masked_entries_masked_rows_and_nan(alpha, width):
     z = logits(4, width, 1.0)
     z[0, ::3] = -torch.inf
     z[1] = -torch.inf
@@ -66,13 +67,21 @@ def test_masked_entries_masked_rows_and_nan(width):
     z[3] = -torch.inf
     z[3, -1] = 4.0
     with kernels_on():
-        p = F.entmax(z, 1.5)
+        p = F.entmax(z, alpha)
     assert (p[0, ::3] == 0).all()
-    assert_near(p[0].cpu(), F.entmax(z[0].double().cpu(), 1.5))
+    assert_near(p[0].cpu(), F.entmax(z[0].double().cpu(), alpha))
     assert (p[1] == 0).all()
     assert p[2].isnan().any()
     assert p[3, -1] == 1
     assert p[3].sum() == 1
+
+
+def test_equal_logits_share_evenly_for_large_alpha(width):
+    """Where Newton's step has cancelled, and halving an interval takes too many steps."""
+    z = torch.cat([logits(1, width, 0.0), logits(1, width, 1e-4)])
+    with kernels_on():
+        p = F.entmax(z, 10.0)
+    torch.testing.assert_close(p[0], torch.full_like(p[0], 1 / width), rtol=1e-5, atol=0)
 
 
 def test_large_logits_and_large_spreads(width):

@@ -255,6 +255,9 @@ def test_any_leading_shape_and_an_empty_batch():
     empty = F.linear_entmax_loss(x[:0], w, target[:0], reduction="sum")
     assert empty == 0
     assert (torch.autograd.grad(empty, w)[0] == 0).all()
+    mean = F.linear_entmax_loss(x[:0], w, target[:0])
+    assert mean.isnan()  # as cross_entropy of no rows
+    assert (torch.autograd.grad(mean, w)[0] == 0).all()
 
 
 def test_modules_call_their_functions():

@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import uncork.nn.functional as F  # noqa: E402
+from uncork.nn import reference  # noqa: E402
 
 INF = torch.inf
 TRANSFORMS = {
@@ -216,6 +217,7 @@ def test_empty_batches_pass_through(name):
         assert p.shape == shape
         p.sum().backward()
     assert F.alpha_relu(torch.zeros(0, 5)).shape == (0, 5)
+    assert F.alpha_relu_log_scores(torch.zeros(3, 0)).shape == (3, 0)
 
 
 @every_loss
@@ -274,10 +276,33 @@ def test_nan_stays_nan_in_its_row_and_only_there():
     for classes in (6, 900):
         z = logits(3, classes)
         z[1, 2] = torch.nan
-        for transform in (F.sparsemax, F.entmax, lambda z: F.entmax(z, 1.3)):
+        for transform in (*TRANSFORMS.values(), F.log_entmax, F.alpha_relu_log_scores):
             p = transform(z)
             assert p[1].isnan().any()
-            assert p[[0, 2]].isfinite().all()
+            assert not p[[0, 2]].isnan().any()
+
+
+@pytest.mark.parametrize("form", [float, torch.tensor])
+@pytest.mark.parametrize("alpha", [3.0, 5.0, 10.0])
+def test_equal_logits_share_evenly_for_large_alpha(alpha, form):
+    """Where s is 1/(α−1) but for less than its rounding, so that s alone would give zeros."""
+    for classes in (100, 6000):
+        row = torch.zeros(1, classes)
+        for z in (row, torch.cat([row, row + 3, logits(1, classes)])):
+            p = F.entmax(z, form(alpha))
+            torch.testing.assert_close(p[0], row[0] + 1 / classes, rtol=1e-5, atol=0)
+            torch.testing.assert_close(p.sum(-1), torch.ones(len(z)))
+        assert reference.entmax(row[0], alpha) == pytest.approx(1 / classes)
+    through = torch.func.vmap(lambda z: F.entmax(z, form(alpha)))(row)
+    torch.testing.assert_close(through[0], p[0], rtol=1e-5, atol=0)
+
+
+def test_rows_with_alphas_on_both_sides_of_two():
+    z = logits(4, 700, dtype=torch.float64)
+    alpha = torch.tensor([1.0, 2.5, 1.5, 4.0], dtype=torch.float64)
+    p = F.entmax(z, alpha[:, None])
+    for row, value in enumerate(alpha.tolist()):
+        torch.testing.assert_close(p[row], F.entmax(z[row], value), rtol=1e-9, atol=1e-13)
 
 
 def test_peer_does_not_honour_ignore_index_minus_100(peer):

@@ -9,7 +9,7 @@ from uncork.nn._rows import Alpha, compute_dtype, runs_eagerly_on_cpu
 from uncork.nn._torch import torch
 from uncork.nn.deformed import alpha_slopes, on_support, slopes
 from uncork.nn.grouped import entmax_rows, entmax_rows_vjp, finish
-from uncork.nn.threshold import entmax_shift_anywhere, shifted
+from uncork.nn.threshold import by_power, entmax_shift_anywhere, power_level_anywhere, shifted
 
 Tensor = torch.Tensor
 
@@ -46,7 +46,13 @@ class Entmax(torch.autograd.Function):
                 alpha = alpha.expand((*z.shape[:-1], 1)).reshape(-1, 1)
             return entmax_rows(z.reshape(-1, n), alpha).reshape(z.shape)
         v, _ = shifted(z)
-        return finish(v - entmax_shift_anywhere(v, alpha), alpha)
+        steep = v.device.type == "cpu"  # elsewhere a kernel's s has to do
+        if steep and not isinstance(alpha, Tensor) and alpha > 2:
+            return by_power(v, alpha, power_level_anywhere(v, alpha))
+        p = finish(v - entmax_shift_anywhere(v, alpha), alpha)
+        if steep and isinstance(alpha, Tensor):
+            return torch.where(alpha > 2, by_power(v, alpha, power_level_anywhere(v, alpha)), p)
+        return p
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

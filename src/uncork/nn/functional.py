@@ -306,7 +306,7 @@ def log_sparsemax(input: Tensor, dim: int = -1, *, dtype: torch.dtype | None = N
 
 def _log(p: Tensor) -> Tensor:
     support, safe = on_support(p)
-    return torch.where(support, safe.log(), torch.full_like(p, -torch.inf))
+    return torch.where(support, safe.log(), p.detach() - torch.inf)  # −inf, or NaN
 
 
 def alpha_relu_log_scores(
@@ -326,6 +326,8 @@ def alpha_relu_log_scores(
     dtype = output_dtype(input, dtype)
     wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
     p = alpha_relu(wide, alpha, tau)
+    if p.numel() == 0:
+        return p.to(dtype)
     total = p.sum(dim, keepdim=True)
     empty = total == 0
     top = (wide == wide.amax(dim, keepdim=True)) & (wide > -torch.inf)

@@ -13,7 +13,7 @@ from uncork.nn import _pages
 from uncork.nn._rows import Alpha, blocks
 from uncork.nn._torch import torch
 from uncork.nn.deformed import exp_alpha
-from uncork.nn.threshold import entmax_shift, shifted
+from uncork.nn.threshold import by_power, entmax_shift, power_level, shifted
 
 Tensor = torch.Tensor
 
@@ -154,8 +154,9 @@ def _solve_kept(
         index = tops[rows, :groups].topk(keep, sorted=False).indices
         v = _gather(z[rows], index).sub_(top[rows])
         block_alpha = _rows_of(alpha, rows)
-        s = entmax_shift(v, block_alpha, start[rows])
-        _finish_block(v, s, block_alpha, v)
+        if not _solve_steep(v, block_alpha, v):
+            s = entmax_shift(v, block_alpha, start[rows])
+            _finish_block(v, s, block_alpha, v)
         _scatter(out[rows], index, v)
     return out
 
@@ -175,11 +176,32 @@ def _solve_full(
             v, scratch = torch.empty_like(block), torch.empty_like(block)
         torch.sub(block, top[rows], out=v)
         block_alpha = _rows_of(alpha, rows)
+        if _solve_steep(v, block_alpha, out[rows]):
+            continue
         low = None if floor is None else floor[rows]
         near = None if guess is None else guess[rows]
         s = entmax_shift(v, block_alpha, low, near, scratch=scratch)
         _finish_block(v, s, block_alpha, out[rows])
     return out
+
+
+def _solve_steep(v: Tensor, alpha: Alpha, out: Tensor) -> bool:
+    """out = p where every α exceeds 2 (and of mixed ones, row by row); otherwise nothing."""
+    if not isinstance(alpha, Tensor):
+        if alpha > 2:
+            out.copy_(by_power(v, alpha, power_level(v, alpha)))
+        return alpha > 2
+    steep = (alpha > 2).expand(len(v), 1).squeeze(1)
+    if not bool(steep.any()):
+        return False
+    p = by_power(v, alpha, power_level(v, alpha))
+    if not bool(steep.all()):
+        flat = v[~steep]
+        own = alpha.expand(len(v), 1)[~steep]
+        _finish_block(flat, entmax_shift(flat, own), own, flat)
+        p[~steep] = flat
+    out.copy_(p)
+    return True
 
 
 def _finish_block(v: Tensor, s: Tensor, alpha: Alpha, out: Tensor) -> None:

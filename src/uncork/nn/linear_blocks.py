@@ -113,7 +113,9 @@ def _block(
     conjugate = family.conjugate(v, p, options.alpha, level).squeeze(-1)
     index, hit, mass = targets.classes.unsqueeze(-1), targets.hit, targets.mass
     at_target = v.gather(-1, index).squeeze(-1)
-    loss = hit * (conjugate - at_target) + (mass - hit) * conjugate
+    # Of a row that is all −inf softmax's conjugate is infinite: what has no share in it stays out.
+    spare = mass - hit
+    loss = hit * (conjugate - at_target) + torch.where(spare == 0, 0.0, spare * conjugate)
     r = mass.unsqueeze(-1) * p
     if targets.smooth:
         share = torch.ones(()) if class_weight is None else class_weight

@@ -8,6 +8,7 @@ range is too small for gradients before the upstream factor), they are made in b
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -107,6 +108,8 @@ def linear_loss(
         loss = _LinearLoss.apply(
             input, weight, bias, tau, target, class_weight, reduction, early, options, wanted
         )
+    if reduction == "mean" and not len(input):
+        return loss + math.nan  # of no rows: gradients are 0, as cross_entropy's are
     return loss
 
 

@@ -82,10 +82,16 @@ def compute(
     """
     if upstream is None and reduction is None:
         wanted = Wanted(False, False, False, False)
+    # Kernels know the strides of logits alone: a column of labels, say, is copied.
     return Head(
-        input.contiguous(), weight.contiguous(), bias, tau, class_weight, target,
-        None if upstream is None else upstream.contiguous(), options, wanted, reduction,
+        input.contiguous(), weight.contiguous(), _in_one_piece(bias), tau,
+        _in_one_piece(class_weight), target.contiguous(), _in_one_piece(upstream), options, wanted,
+        reduction,
     ).run()  # fmt: skip
+
+
+def _in_one_piece(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.contiguous()
 
 
 @dataclass
@@ -121,7 +127,7 @@ class Head:
         prepare_kernel[(triton.cdiv(n, 256),)](
             self.target, self.rows if given is None else given,
             self.rows if weights is None else weights, self.tau if by_tensor else self.rows,
-            self.index, self.rows, self.sums, n, options.ignore_index,
+            self.index, self.rows, self.sums, n, classes, options.ignore_index,
             options.label_smoothing, self.smooth, total, 0.0 if by_tensor else self.tau,
             options.alpha - 1, 0.0 if self.offset else 1.0,
             0.0 if options.fixed else -float("inf"), self.offset,
@@ -317,6 +323,7 @@ class Head:
                 **self._shared(),
             )  # fmt: skip
         self.tops.masked_fill_(self.tops == -torch.inf, 0.0)
+        totals.masked_fill_(totals == 0, 1.0)  # all −inf: every p is 0
         torch.neg(totals.log(), out=self.shifts)
 
     def by_rows(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:

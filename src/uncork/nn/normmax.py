@@ -22,12 +22,11 @@ def normmax_rows(z: Tensor, alpha: Alpha) -> Tensor:
     if z.numel() == 0:
         return z.clone()
     # p does not change when z is shifted, so the maximum is a constant to the gradient.
-    v, _ = shifted(z)
-    top = (z - v).detach()
-    v = z - torch.where(top.isfinite(), top, torch.zeros_like(top))
+    v = z - shifted(z.detach())[1]
     threshold = NormmaxThreshold.apply(v, alpha)
-    support, w = on_support((v - threshold).relu())
-    power = torch.where(support, w.pow(1 / (alpha - 1)), torch.zeros_like(w))
+    base = (v - threshold).relu()
+    support, w = on_support(base)
+    power = torch.where(support, w.pow(1 / (alpha - 1)), base)  # off the support 0, or NaN
     total = power.sum(-1, keepdim=True)
     return power / torch.where(total == 0, torch.ones_like(total), total)
 

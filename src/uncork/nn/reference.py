@@ -125,15 +125,20 @@ def _entmax15_row(z: Array) -> Array:
 
 
 def _entmax_row(z: Array, alpha: float) -> Array:
-    """p = [1 + (α−1)(z − S)]₊^{1/(α−1)}, S from one class's bound to n equal ones'."""
+    """p = [1 + (α−1)(z − S)]₊^{1/(α−1)}, S from one class's bound to n equal ones'.
+
+    For α > 2 equal ones' S is 1/(α−1) but for its rounding: there s is −log(1 − (α−1) S).
+    """
     z = z - z.max()
     eps = alpha - 1
 
     def probabilities(s: float) -> Array:
+        if alpha > 2:
+            return np.asarray(np.maximum(eps * z + math.exp(-s), 0.0) ** (1 / eps))
         with np.errstate(divide="ignore"):
             return np.asarray(np.exp(np.log1p(np.maximum(eps * (z - s), -1.0)) / eps))
 
-    high = -math.expm1(-eps * math.log(len(z))) / eps
+    high = eps * math.log(len(z)) if alpha > 2 else -math.expm1(-eps * math.log(len(z))) / eps
     if high == 0:
         return np.ones_like(z)
     s = _root(lambda s: float(probabilities(s).sum() - 1), 0.0, high)

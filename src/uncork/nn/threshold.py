@@ -176,5 +176,54 @@ def _step(total: Tensor, slope: Tensor, alpha: Alpha) -> Tensor:
     return -torch.expm1(-(alpha - 1) * total.log()) / (alpha - 1) * (total / slope)
 
 
+def power_level(v: Tensor, alpha: Alpha) -> Tensor:
+    """c per row with Σ [(α−1)(v + c)]₊^{1/(α−1)} = 1, α > 2.  v as in `entmax_shift` → (..., 1).
+
+    c is 1/(α−1) − s. In nearly flat rows it is far smaller than s is rounded by, and the powers
+    are steep there: so it is found by itself. (Rows of a tensor α ≤ 2 are taken as α = 2.)
+    """
+    tiny = torch.finfo(v.dtype).eps
+    less = (alpha - 1).clamp(min=1) if isinstance(alpha, Tensor) else v.new_full((), alpha - 1)
+    least = torch.finfo(v.dtype).tiny
+    high = (1 / less).expand((*v.shape[:-1], 1))
+    low = ((-less * math.log(v.shape[-1])).exp() / less * (1 - 8 * tiny)).clamp(min=least)
+    low = low.expand(high.shape)
+    c, before = high, torch.full_like(high, math.inf)
+    done = torch.zeros_like(high, dtype=torch.bool)
+    for _ in range(2 * MOST_STEPS[v.dtype]):
+        w = (less * (v + c)).relu()
+        p = w.pow(1 / less)
+        total = p.sum(-1, keepdim=True)
+        slope = torch.where(w > 0, p / w, torch.zeros_like(p)).sum(-1, keepdim=True)
+        excess = total - 1
+        # A share of c leaves every term that share's power at most: exact where all are equal.
+        below = (-less * total.log()).exp() * c * (1 - 8 * tiny)
+        low = torch.where(excess > 0, torch.maximum(low, below), c)
+        high = torch.where(excess >= 0, c, high)
+        proposal = c + torch.expm1(-less * total.log()) / less * (total / slope)
+        middle = torch.where(high > 4 * low, low.sqrt() * high.sqrt(), 0.5 * (low + high))
+        outside = ~((proposal > low) & (proposal < high))
+        proposal = torch.where(outside, torch.where(excess > 0, low, middle), proposal)
+        proposal = torch.where(excess.abs() > 0.5 * before, middle, proposal)
+        before = excess.abs()
+        done = done | (before <= 4 * tiny) | (high - low <= tiny * high) | excess.isnan()
+        c = torch.where(done, c, proposal)
+        if v.device.type == "cpu" and bool(done.all()):
+            break
+    return c
+
+
+def by_power(v: Tensor, alpha: Alpha, c: Tensor) -> Tensor:
+    """p of rows v with their c, α > 2; divided by its sum, which the last bit of c moves by more
+    than a rounding error."""
+    less = (alpha - 1).clamp(min=1) if isinstance(alpha, Tensor) else alpha - 1
+    p = (less * (v + c)).relu().pow(1 / less)
+    total = p.sum(-1, keepdim=True)
+    return p / torch.where(total == 0, torch.ones_like(total), total)
+
+
+power_level_anywhere = as_operator("entmax_power_level", power_level)
+"""`power_level` likewise."""
+
 entmax_shift_anywhere = as_operator("entmax_shift", entmax_shift)
 """`entmax_shift` for traced, batched or device tensors. v (..., n), alpha → s (..., 1)."""

@@ -235,7 +235,7 @@ class OutputHead(torch.nn.Module, ABC):
             raise UncorkError(f"k must be between 1 and {self.classes}, got {k!r}")
         made = [self._log_probabilities(scores).topk(k, -1) for scores in self._blocks(hidden)]
         return TopK(
-            self._joined([one.values for one in made], hidden, (k,)),
+            self._joined([one.values for one in made], hidden, (k,), self._wide),
             self._joined([one.indices for one in made], hidden, (k,)),
         )
 
@@ -270,10 +270,16 @@ class OutputHead(torch.nn.Module, ABC):
         for rows in blocks(len(flat), block_rows(len(flat), self.classes, flat.device)):
             yield (scores or self)(flat[rows]).to(self._wide)
 
-    def _joined(self, made: list[Tensor], hidden: Tensor, last: tuple[int, ...]) -> Tensor:
+    def _joined(
+        self,
+        made: list[Tensor],
+        hidden: Tensor,
+        last: tuple[int, ...],
+        dtype: torch.dtype = torch.int64,
+    ) -> Tensor:
         shape = (*hidden.shape[:-1], *last)
         if not made:  # no rows
-            return torch.empty(shape, dtype=torch.int64, device=hidden.device)
+            return torch.empty(shape, dtype=dtype, device=hidden.device)
         return torch.cat(made).reshape(shape)
 
     def _cast(

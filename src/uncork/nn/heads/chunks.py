@@ -7,6 +7,7 @@ blocks in float32; otherwise backward computes each block again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,7 +86,7 @@ def chunked_loss(
         for tensor in tensors
     ]
     loss: Tensor = _ChunkedLoss.apply(options, asked, target, weight, upstream, *tensors)
-    return loss
+    return loss + math.nan if reduction == "mean" and not len(target) else loss  # of no rows
 
 
 def _losses(

@@ -180,16 +180,28 @@ def advance(
     if BRACKET:
         high = tl.where(excess >= 0, c, high)
         low = tl.where(excess <= 0, c, low)
-        outside = (proposal <= low) | (proposal >= high) | (proposal != proposal)
+        middle = 0.5 * (low + high)
+        if KIND == 3:
+            # A share of c leaves every term that share's power at most: a bound, and the root
+            # where all entries are equal. There c − step has cancelled, and halves are too long.
+            share = tl.exp((1.0 - alpha) * tl.log(tl.maximum(total, 1.0)))
+            low = tl.where(excess > 0, tl.maximum(low, 0.9999 * share * c), low)
+            far = tl.sqrt(tl.maximum(low, 1e-37)) * tl.sqrt(high)
+            middle = tl.where(high > 1e3 * low, far, 0.5 * (low + high))
+            proposal = tl.where((excess > 0) & (proposal < low), low, proposal)
+            outside = (proposal < low) | (proposal >= high) | (proposal != proposal)
+        else:
+            outside = (proposal <= low) | (proposal >= high) | (proposal != proposal)
         slow = tl.abs(excess) > 0.5 * before
-        proposal = tl.where(outside | slow, 0.5 * (low + high), proposal)
+        proposal = tl.where(outside | slow, middle, proposal)
         closed = high - low <= 6e-8 * tl.abs(low)
         done = (tl.abs(excess) <= tolerance) | closed | (excess != excess)
         before = tl.abs(excess)
         c = tl.where(done, c, proposal)
     else:
         # Below the root is where rounding puts c, after a step that was long. One step back up.
-        up = (excess < -tolerance) & (before > 0)
+        # A row without any entry, all −inf, has nowhere to go.
+        up = (excess < -tolerance) & (before > 0) & (total > 0)
         goes_on = ((excess > tolerance) & (proposal < c)) | (up & (proposal > c))
         before = tl.where(up, 0.0, before)
         done = goes_on == 0

@@ -35,7 +35,8 @@ def entmax_residual_kernel(
     top = tl.where(top == -float("inf"), 0.0, top)
     size = tl.full([], width, tl.float32)
     if KIND == 1:
-        c = -tl.log(tl.sum(tl.exp(z - top)))
+        whole = tl.sum(tl.exp(z - top))
+        c = tl.where(whole == 0.0, 0.0, -tl.log(whole))  # all −inf: every p is 0
     else:
         c = largest_shift(alpha, KIND)
         if G > 1 and not BRACKET:

@@ -14,7 +14,7 @@ MEAN = tl.constexpr(2)
 
 
 @triton.jit
-def _counted_weight(targets, weights, n, ignore_index, WEIGHTS: tl.constexpr):
+def _counted_weight(targets, weights, n, classes, ignore_index, WEIGHTS: tl.constexpr):
     """What a mean divides by: every program finds it for itself, which is one launch less."""
     total = tl.zeros([2048], tl.float32)
     for k in range(0, n, 2048):
@@ -22,7 +22,8 @@ def _counted_weight(targets, weights, n, ignore_index, WEIGHTS: tl.constexpr):
         target = tl.load(targets + at, mask=at < n, other=ignore_index)
         counted = target != ignore_index
         if WEIGHTS:
-            own = tl.load(weights + target, mask=counted, other=0.0).to(tl.float32)
+            known = counted & (target >= 0) & (target < classes)
+            own = tl.load(weights + target, mask=known, other=0.0).to(tl.float32)
         else:
             own = tl.where(counted, 1.0, 0.0)
         total += own
@@ -32,13 +33,15 @@ def _counted_weight(targets, weights, n, ignore_index, WEIGHTS: tl.constexpr):
 @triton.jit
 def prepare_kernel(
     targets, upstream, weights, taus, index, rows_out, sums,
-    n, ignore_index, smoothing, smooth, spread_total, tau, less, extra, first_top, first_shift,
+    n, classes, ignore_index, smoothing, smooth, spread_total, tau, less, extra, first_top,
+    first_shift,
     UPSTREAM: tl.constexpr, WEIGHTS: tl.constexpr, FIXED: tl.constexpr, TAU_TENSOR: tl.constexpr,
     L: tl.constexpr,
 ):  # fmt: skip
     """targets (n) → index (n) int64, and rows_out (7, n): counted, mass, hit, mass·upstream,
     hit·upstream, smooth·upstream, and upstream itself, all 0 where ignored; then tops and shifts
-    (rows 7 and 8). sums (n, 4) are zeroed.
+    (rows 7 and 8). sums (n, 4) are zeroed. A target that is no class makes its row NaN, and no
+    kernel after this one reads or writes at it.
 
     mass, hit as in `RowTargets`; less = α − 1; FIXED: shifts are −(τ + extra)/less.
     """
@@ -46,21 +49,23 @@ def prepare_kernel(
     inside = at < n
     target = tl.load(targets + at, mask=inside, other=0)
     counted = (target != ignore_index) & inside
-    target = tl.where(counted, target, 0)
+    known = (target >= 0) & (target < classes)
+    target = tl.where(counted & known, target, 0)
     own = tl.where(counted, 1.0, 0.0)
     if WEIGHTS:
         own = tl.load(weights + target, mask=counted, other=0.0).to(tl.float32)
+    own = tl.where(known, own, float("nan"))
     hit = tl.where(counted, (1.0 - smoothing) * own, 0.0)
     if WEIGHTS:
         mass = tl.where(counted, hit + tl.load(spread_total), 0.0)
     else:
-        mass = tl.where(counted, 1.0, 0.0)
+        mass = tl.where(counted, tl.where(known, 1.0, float("nan")), 0.0)
     if UPSTREAM == 0:
         above = tl.load(upstream + at, mask=counted, other=0.0).to(tl.float32)
     else:
         above = tl.where(counted, 1.0, 0.0)
         if UPSTREAM == 2:
-            share = _counted_weight(targets, weights, n, ignore_index, WEIGHTS)
+            share = _counted_weight(targets, weights, n, classes, ignore_index, WEIGHTS)
             above = tl.where(counted, above / share, 0.0)
     tl.store(index + at, target, mask=inside)
     tl.store(rows_out + at, tl.where(counted, 1.0, 0.0), mask=inside)

@@ -42,7 +42,8 @@ def _normaliser(
         tops = new
     top = tl.max(tops)
     top = tl.where(top == -float("inf"), 0.0, top)
-    return top, -tl.log(tl.sum(total * tl.exp(tops - top)))
+    whole = tl.sum(total * tl.exp(tops - top))
+    return top, tl.where(whole == 0.0, 0.0, -tl.log(whole))  # all −inf: every p is 0
 
 
 @triton.jit
