@@ -18,6 +18,7 @@ import numpy as np
 from uncork.domain.members import domain_from, members_of
 from uncork.domain.sets import Domain
 from uncork.errors import UncorkError
+from uncork.whole_file import whole_file
 
 VERSION = 1
 _KIND = "uncork domain"
@@ -29,26 +30,22 @@ def write_domain(
     path: str | os.PathLike[str], domain: Domain, provenance: Mapping[str, Any] | None = None
 ) -> None:
     """Write a domain, whole or not at all. `provenance` is anything JSON can hold."""
-    target = Path(path)
     parts, arrays = members_of(domain)
     header = {"kind": _KIND, "version": VERSION, "domain": parts,
               "provenance": dict(provenance or {})}  # fmt: skip
     try:
         text = json.dumps(header, ensure_ascii=True, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise UncorkError(f"{target}: provenance that JSON cannot hold: {error}") from None
-    temporary = target.with_name(target.name + ".part")
-    try:
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-            for name, array in {"header": np.array(text), **arrays}.items():
-                info = zipfile.ZipInfo(name + ".npy", date_time=(1980, 1, 1, 0, 0, 0))
-                with archive.open(info, "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, narrowest(array), allow_pickle=False)
-        temporary.replace(target)
-    except OSError as error:
-        raise UncorkError(f"{target}: cannot be written: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise UncorkError(f"{path}: provenance that JSON cannot hold: {error}") from None
+    with (
+        whole_file(path) as target,
+        target.open("wb") as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive,
+    ):
+        for name, array in {"header": np.array(text), **arrays}.items():
+            info = zipfile.ZipInfo(name + ".npy", date_time=(1980, 1, 1, 0, 0, 0))
+            with archive.open(info, "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, narrowest(array), allow_pickle=False)
 
 
 def narrowest(array: np.ndarray) -> np.ndarray:

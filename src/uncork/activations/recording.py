@@ -18,6 +18,7 @@ from uncork.activations.batch import Batch, Runner
 from uncork.activations.statistics import Statistics
 from uncork.errors import UncorkError
 from uncork.progress import Progress
+from uncork.whole_file import whole_file
 
 _SAVED_EVERY = 30.0  # seconds
 _VERSION = 1
@@ -38,19 +39,13 @@ class State:
         self.path = Path(path)
 
     def save(self, identity: str, done: int, statistics: Statistics) -> None:
-        temporary = self.path.with_name(self.path.name + ".part")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
+        with whole_file(self.path) as target:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as file:
                 np.savez(
                     file, version=np.array(_VERSION), identity=np.array(identity),
                     done=np.array(done), **statistics.arrays(),  # type: ignore[arg-type]
                 )  # fmt: skip
-            temporary.replace(self.path)
-        except OSError as error:
-            raise UncorkError(f"{self.path} cannot be written: {error.strerror or error}") from None
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def load(self, identity: str) -> tuple[int, Statistics] | None:
         """How many items were done, and what was recorded; None where there is nothing."""

@@ -23,7 +23,7 @@ from uncork.domain.members import domain_from, members_of
 from uncork.domain_file import narrowest
 from uncork.errors import UncorkError
 from uncork.head import Head
-from uncork.save.whole import whole_file
+from uncork.whole_file import whole_file
 
 VERSION = 2
 _PLAIN = 1  # the version written where the domain is plain: what version 2 adds is not needed

@@ -14,7 +14,7 @@ from uncork.audit import Audit
 from uncork.cli.output import shown
 from uncork.errors import UncorkError
 from uncork.load.contents import printable
-from uncork.save.whole import whole_file
+from uncork.whole_file import whole_file
 
 _MOST_BYTES = 1 << 30
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from uncork.errors import UncorkError
 from uncork.load.contents import printable
-from uncork.save.whole import whole_file
+from uncork.whole_file import whole_file
 
 _PIPE_WIDTH = 120  # columns where there is no terminal to ask
 _LONGEST_LABEL = 40

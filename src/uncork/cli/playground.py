@@ -40,8 +40,8 @@ def playground(
     from uncork.domain import parse_domain
     from uncork.errors import UncorkError
     from uncork.load import load
-    from uncork.save.whole import whole_file
     from uncork.web.playground import standalone
+    from uncork.whole_file import whole_file
 
     check_outputs({"--output": output}, {"SOURCE": source, "--labels": labels})
     head = None

@@ -31,6 +31,7 @@ from uncork.reach.branching import Cases, cases_bound
 from uncork.reach.probability import HighestProbability
 from uncork.reach.rank import BestRank, rank_at
 from uncork.reach.sparse import SparseProbability
+from uncork.whole_file import whole_file
 
 _KIND = "uncork reach certificates"
 _VERSION = 1
@@ -98,18 +99,14 @@ def write_certificates(found: Certificates, path: str | os.PathLike[str]) -> Non
     if found.sparse is not None:
         more, header["sparse"] = sparse_file.arrays_of(found.sparse)
         arrays |= more
-    target = Path(path)
-    temporary = target.with_name(target.name + ".part")
-    try:
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, array in {"header": np.array(json.dumps(header)), **arrays}.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
-        temporary.replace(target)
-    except OSError as error:
-        raise UncorkError(f"{target}: cannot be written: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    with (
+        whole_file(path) as target,
+        target.open("wb") as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        for name, array in {"header": np.array(json.dumps(header)), **arrays}.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
 
 
 def read_certificates(path: str | os.PathLike[str], head: Head) -> Certificates:

@@ -22,6 +22,7 @@ from uncork.head import Head
 from uncork.progress import Progress, ProgressBar
 from uncork.reach.probability import HighestProbability, checked_classes, highest_probability
 from uncork.reach.rank import BestRank, best_rank
+from uncork.whole_file import whole_file
 
 _KIND = "uncork outlook"
 _VERSION = 1
@@ -110,15 +111,9 @@ class Outlook:
         for field in fields(self):
             value = getattr(self, field.name)
             plain[field.name] = _plain(value) if isinstance(value, np.ndarray) else value
-        target = Path(path)
-        temporary = target.with_name(target.name + ".part")
-        try:
-            temporary.write_text(json.dumps(plain, allow_nan=False) + "\n", encoding="utf-8")
-            temporary.replace(target)
-        except OSError as error:
-            raise UncorkError(f"{target}: cannot be written: {error.strerror or error}") from None
-        finally:
-            temporary.unlink(missing_ok=True)
+        text = json.dumps(plain, allow_nan=False) + "\n"
+        with whole_file(path) as target:
+            target.write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], head: Head | None = None) -> Outlook:

@@ -19,7 +19,7 @@ from uncork.load.contents import printable
 from uncork.load.odd_rows import OddRows
 from uncork.report.data import embedded, report_data
 from uncork.report.shown import Shown, shown_audit
-from uncork.save.whole import whole_file
+from uncork.whole_file import whole_file
 
 STYLES = ("theme.css", "report.css")
 # Each may use what stands before it.

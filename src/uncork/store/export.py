@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from uncork.errors import UncorkError
+from uncork.whole_file import whole_file
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 _COLUMNS = (
@@ -35,17 +36,9 @@ def check_export(path: str | os.PathLike[str]) -> None:
 def export(rows: Iterable[Row], path: str | os.PathLike[str]) -> int:
     """Write the rows of `Store.rows`; how many there were."""
     check_export(path)
-    target = Path(path)
-    part = target.with_name(target.name + ".part")
-    write = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}[target.suffix]
-    try:
-        count = write(iter(rows), part)
-        os.replace(part, target)
-    except OSError as error:
-        raise UncorkError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        part.unlink(missing_ok=True)
-    return count
+    write = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}[Path(path).suffix]
+    with whole_file(path) as target:
+        return write(iter(rows), target)
 
 
 def _csv(rows: Iterator[Row], path: Path) -> int:

@@ -13,7 +13,7 @@ import pytest
 
 from uncork import Head, UncorkError, audit, verify
 from uncork.audit import Audit
-from uncork.save.whole import whole_file
+from uncork.whole_file import whole_file
 
 
 @pytest.fixture
