@@ -91,7 +91,8 @@ def rounded(values: np.ndarray, dtype: np.dtype, what: str) -> np.ndarray:
     """The values in the type that the file stores, refused where they do not fit into it."""
     if dtype.kind in "iub":
         raise UncorkError(
-            f"{what} is stored as {dtype}, which cannot hold a new head: write .npz instead"
+            f"{what} is stored as {dtype}, which cannot hold a new head: write .npz instead "
+            "(from .npy or .npz: store the weights as float32 first)"
         )
     with np.errstate(over="ignore"):
         result = np.asarray(values, dtype=np.float64).astype(dtype)
