@@ -12,7 +12,7 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 import uncork.nn.functional as F
-from uncork.nn import kernels, linear_slices
+from uncork.nn import kernels, linear_whole_rows
 from uncork.nn.kernels import transforms
 
 POINTERS = {
@@ -50,7 +50,7 @@ def compile_instead(kernel, *given, grid, warmup, **named):
 
 JITFunction.run = compile_instead
 kernels._forced = True
-transforms.WIDEST = linear_slices.WIDEST = 1024
+transforms.WIDEST = linear_whole_rows.WIDEST = 1024
 
 
 def losses(rows, classes):

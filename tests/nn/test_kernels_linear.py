@@ -6,7 +6,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 import uncork.nn.functional as F  # noqa: E402
-from uncork.nn import linear_blocks, linear_lists, linear_slices  # noqa: E402
+from uncork.nn import (  # noqa: E402
+    linear_blocks,
+    linear_lists,
+    linear_slices,
+    linear_whole_rows,
+)
 from uncork.nn.linear_core import compute  # noqa: E402
 from uncork.nn.linear_rows import LinearOptions, Wanted  # noqa: E402
 
@@ -33,7 +38,7 @@ CASES = {
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch):
     monkeypatch.setattr(linear_slices, "MOST_BYTES", ROWS * 4 * 80)
-    monkeypatch.setattr(linear_slices, "BLOCK_BYTES", {True: 4 * 3 * 208, False: 4 * 3 * 208})
+    monkeypatch.setattr(linear_whole_rows, "BLOCK_BYTES", {True: 4 * 3 * 208, False: 4 * 3 * 208})
     monkeypatch.setattr(linear_slices, "SMALL", 0)
     monkeypatch.setattr(
         linear_slices, "slice_width", lambda rows, classes, size, room: min(80, classes)
@@ -72,8 +77,8 @@ def assert_same(got, expected, tolerance=1e-5):
 @pytest.fixture
 def wide_rows(monkeypatch):
     """Whole rows as those of large vocabularies: more than a multiprocessor holds, many tiles."""
-    monkeypatch.setattr(linear_slices, "WIDEST", 0)
-    monkeypatch.setattr(linear_slices, "LANES", 32)
+    monkeypatch.setattr(linear_whole_rows, "WIDEST", 0)
+    monkeypatch.setattr(linear_whole_rows, "LANES", 32)
     monkeypatch.setattr(linear_lists.Lists, "collect", classmethod(lambda cls, head: None))
 
 

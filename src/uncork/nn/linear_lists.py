@@ -70,7 +70,7 @@ class Lists:
                 refresh=refresh, alpha=alpha, slack=_SLACK[head.x.dtype], tolerance=_TOLERANCE,
                 KIND=head.kind, BRACKET=alpha > 2, STEPS=STEPS, SEARCH=not fixed, K=k,
                 ODD=width % 16 > 0, L=min(CANDIDATE_LANES, max(128, triton.next_power_of_2(width))),
-                **_CANDIDATES, **head._shared(),
+                **_CANDIDATES, **head.shared(),
             )  # fmt: skip
             last = first + width == classes
             if last or (first == 0 and not fixed):
@@ -91,11 +91,11 @@ class Lists:
                 slack=_SLACK[head.x.dtype], tolerance=_TOLERANCE, KIND=head.kind,
                 BRACKET=alpha > 2, STEPS=STEPS, SEARCH=not fixed, K=k, E=8,
                 D=min(512, max(32, triton.next_power_of_2(head.x.shape[1]))), num_warps=4,
-                **head._shared(),
+                **head.shared(),
             )  # fmt: skip
         sparse_rows_kernel[(n,)](
             lists.values, lists.classes, lists.counts, head.tops, head.shifts, head.index,
-            head.times, head.hits, head.sums, alpha=alpha, cap=head._shared()["cap"],
+            head.times, head.hits, head.sums, alpha=alpha, cap=head.shared()["cap"],
             tolerance=_TOLERANCE, KIND=head.kind, BRACKET=alpha > 2, STEPS=STEPS,
             SEARCH=not fixed, CAP=head.options.softcap is not None, K=k, num_warps=4,
         )  # fmt: skip

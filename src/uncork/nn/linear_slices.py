@@ -3,22 +3,20 @@
 Dense: each slice's logits become p − target in place and go at once into the two products of the
 gradients; a slice's weight gradient is final. α-ReLU needs nothing else: three products in all.
 
-By rows: cross entropy, and α-entmax of flat logits, need whole rows before p is known. A block of
-rows is then taken at a time, three products again, and the weight's gradient is added up over the
-blocks, in its own type. Where float32 is asked for, a pass over slices finds the normaliser and a
-second one makes the gradients: four products.
+By rows (`linear_whole_rows`): cross entropy, and α-entmax of flat logits, need whole rows before p
+is known. Where float32 sums are asked for, a first pass finds the normaliser or the threshold and a
+second one over slices makes the gradients: four products.
 
-Sparse: while slices pass, each row keeps what may be positive, a short list. One product, and
-gradients that read only the rows of the weight that are listed. α-entmax goes this way unless its
-lists overflow, α-ReLU where a sample of rows shows that they will be short. The host asks the
-device how long the lists are: once before for α-ReLU, twice for α-entmax, and once at the end.
+Sparse (`linear_lists`): while slices pass, each row keeps what may be positive, a short list. One
+product, and gradients that read only the rows of the weight that are listed. α-entmax goes this way
+unless its lists are long, α-ReLU where a sample of rows shows that they will be short. The host
+asks the device how long the lists are: before (α-ReLU) or after the first slice, and at the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -26,42 +24,21 @@ import triton
 
 from uncork.nn._torch import torch
 from uncork.nn.kernels._math import kind_of, offset_of
-from uncork.nn.kernels.entmax_narrow import WIDEST
-from uncork.nn.kernels.entmax_residual import entmax_residual_kernel
 from uncork.nn.kernels.logsumexp import logsumexp_kernel
 from uncork.nn.kernels.residual import residual_kernel
 from uncork.nn.kernels.rows import GIVEN, MEAN, ONES, losses_kernel, prepare_kernel
-from uncork.nn.kernels.transforms import STEPS
-from uncork.nn.kernels.wide_residual import wide_residual_kernel
 from uncork.nn.linear_lists import SHARE, Lists
-from uncork.nn.linear_parts import (
-    Part,
-    accumulate,
-    add_product,
-    block_rows,
-    block_size,
-    parts_of,
-    row_stride,
-    slice_width,
-)
+from uncork.nn.linear_parts import accumulate, block_size, row_stride, slice_width
 from uncork.nn.linear_rows import LinearOptions, LinearResult, Wanted
+from uncork.nn.linear_whole_rows import WholeRows
 
 Tensor = torch.Tensor
 
 MOST_BYTES = 224 << 20  # of logits and float32 sums together
 SLICE_BYTES = 112 << 20  # logits in memory at a time; larger slices are no faster
-BLOCK_BYTES = {True: 512 << 20, False: 251 << 20}  # logits of whole rows: of softmax, of entmax
 PROBED_ROWS = 32
 # Multiplications of a product: below, launches and waiting cost more than products.
 SMALL = 2 * 10**11
-# Wide rows, by whether those in flight stay in the cache: measured on an H200.
-LANES = 2048
-CACHED_BYTES = 160 << 10
-WIDE: dict[bool, dict[str, Any]] = {
-    True: {"G": 4, "STAGES": 1, "maxnreg": 128},
-    False: {"G": 2, "STAGES": 3, "maxnreg": 64},
-}
-_TOLERANCE = 4 * 2.0**-23
 
 
 def compute(
@@ -176,21 +153,16 @@ class Head:
         if lists is not None:
             return self.result(*lists.gradients())
         if by_rows and (self.small or not fixed):
-            return self.result(*self.by_rows())
+            return self.result(*WholeRows(self).gradients())
         if alpha == 1:
             self.find_normaliser()
         elif not fixed:
-            self.find_thresholds()
+            WholeRows(self).find_thresholds(SLICE_BYTES)
         return self.result(*self.dense())
 
     @property
     def small(self) -> bool:
         return len(self.x) * self.weight.numel() < SMALL
-
-    @property
-    def in_registers(self) -> bool:
-        """Whole rows in one kernel: normaliser or threshold, and residual."""
-        return self.weight.shape[0] <= WIDEST and self.kind in (1, 2, 15)
 
     def likely_sparse(self) -> bool:
         """Whether lists of α-ReLU would be short, by a few rows; α-entmax finds out on the way."""
@@ -256,7 +228,8 @@ class Head:
         small = self.weight.numel() < 1 << 26
         return min(MOST_BYTES if small else SLICE_BYTES, max(MOST_BYTES - sums, MOST_BYTES // 4))
 
-    def _shared(self) -> dict[str, Any]:
+    def shared(self) -> dict[str, Any]:
+        """What every kernel that reads logits is told."""
         cap = self.options.softcap
         return {
             "bias": self.x if self.bias is None else self.bias,
@@ -265,8 +238,8 @@ class Head:
             "CAP": cap is not None,
         }
 
-    def _smoothed(self) -> dict[str, Any]:
-        """Of the kernels that see every class."""
+    def smoothed(self) -> dict[str, Any]:
+        """And those that see every class."""
         weights = self.class_weight
         return {
             "weights": self.x if weights is None else weights,
@@ -309,7 +282,7 @@ class Head:
             width=width, stride=products.stride(0),
             alpha=self.options.alpha, ODD=width % 16 > 0,
             KIND=self.kind, GRADIENT=self.wanted.any, L=block_size(width, 4096 if long else 2048),
-            num_warps=8 if long else 4, **self._shared(), **self._smoothed(),
+            num_warps=8 if long else 4, **self.shared(), **self.smoothed(),
         )  # fmt: skip
 
     def find_normaliser(self) -> None:
@@ -320,106 +293,8 @@ class Head:
             logsumexp_kernel[(len(products),)](
                 products, self.tops, totals, first=first, width=width, stride=products.stride(0),
                 ODD=width % 16 > 0, G=4, L=block_size(width // 4, 1024), num_warps=4,
-                **self._shared(),
+                **self.shared(),
             )  # fmt: skip
         self.tops.masked_fill_(self.tops == -torch.inf, 0.0)
         totals.masked_fill_(totals == 0, 1.0)  # all −inf: every p is 0
         torch.neg(totals.log(), out=self.shifts)
-
-    def by_rows(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """The same for blocks of whole rows, whose normaliser or threshold is found on the way."""
-        wanted, classes, n = self.wanted, self.weight.shape[0], len(self.x)
-        softmax = self.options.alpha == 1
-        stride = row_stride(classes)
-        step = block_rows(n, BLOCK_BYTES[softmax] // (stride * self.x.element_size()))
-        buffer = torch.empty((step, stride), dtype=self.x.dtype, device=self.x.device)
-        d_input = torch.empty_like(self.x) if wanted.input else None
-        d_weight = torch.empty_like(self.weight) if wanted.weight else None
-        d_bias = None
-        if wanted.bias and self.bias is not None:
-            d_bias = torch.zeros(classes, dtype=torch.float32, device=self.x.device)
-        # Nothing made below leaves: without what autograd notes of every view and product, they are
-        # launched sooner, and a small problem waits for that.
-        with torch.inference_mode():
-            self._row_blocks(buffer, step, d_input, d_weight, d_bias)
-        if d_bias is not None and self.bias is not None:
-            d_bias = d_bias.to(self.bias.dtype)
-        return d_input, d_weight, d_bias
-
-    def _row_blocks(
-        self,
-        buffer: Tensor,
-        step: int,
-        d_input: Tensor | None,
-        d_weight: Tensor | None,
-        d_bias: Tensor | None,
-    ) -> None:
-        """Block after block of `step` rows in `buffer`, the gradients written or added to."""
-        wanted, classes = self.wanted, self.weight.shape[0]
-        parts = [
-            Part(c, self.weight[c], self.weight[c].t(), None if d_weight is None else d_weight[c])
-            for c in parts_of(classes)
-        ]
-        products = buffer[:, :classes]
-        inputs = self.x.split(step)
-        pulled = [None] * len(inputs) if d_input is None else d_input.split(step)
-        for block, (x, d_x) in enumerate(zip(inputs, pulled, strict=True)):
-            start = block * step
-            if len(x) < step:
-                products = products[: len(x)]
-            for part in parts:
-                z = products if len(parts) == 1 else products[:, part.classes]
-                torch.mm(x, part.transposed, out=z)
-            if self.options.fixed:
-                self.residual(0, products, start)
-            else:
-                self.row_residual(products, start, wanted.any)
-            if not wanted.any:
-                continue
-            for part in parts:
-                r = products if len(parts) == 1 else products[:, part.classes]
-                if part.gradient is not None:
-                    add_product(part.gradient, r.t(), x, start > 0)
-                if d_x is not None:
-                    add_product(d_x, r, part.weight, part.classes.start > 0)
-            if d_bias is not None:
-                d_bias += products.sum(0, dtype=torch.float32)
-
-    def row_residual(self, products: Tensor, begin: int, gradient: bool) -> None:
-        """`residual` of whole rows, with their threshold or normaliser found on the way."""
-        kernel = entmax_residual_kernel if self.in_registers else wide_residual_kernel
-        kernel[(len(products),)](
-            products, self.sums, self.rows, self.index, begin=begin, stride=products.stride(0),
-            GRADIENT=gradient, **self._of_rows,
-        )  # fmt: skip
-
-    @cached_property
-    def _of_rows(self) -> dict[str, Any]:
-        """What all blocks of rows share: put together once."""
-        width, alpha = self.weight.shape[0], self.options.alpha
-        shared = {
-            "n": len(self.x), "width": width, "alpha": alpha, "tolerance": _TOLERANCE,
-            "KIND": self.kind, "BRACKET": alpha > 2, "STEPS": STEPS, "ODD": width % 16 > 0,
-            **self._shared(), **self._smoothed(),
-        }  # fmt: skip
-        if not self.in_registers:
-            lanes = block_size(triton.cdiv(width, 4), LANES)
-            cached = width * self.x.element_size() <= CACHED_BYTES
-            return shared | {"L": lanes, "num_warps": max(1, lanes // 256)} | WIDE[cached]
-        block = max(32, triton.next_power_of_2(width))
-        warps = min(16, max(1, block // 512))
-        lanes = min(block, warps * 32 * (16 // self.x.element_size()))  # 16 bytes a thread
-        return shared | {"G": block // lanes, "L": lanes, "num_warps": warps}
-
-    def find_thresholds(self) -> None:
-        """tops and shifts of α-entmax for rows too flat for lists: whole rows, some at a time."""
-        classes = self.weight.shape[0]
-        stride = row_stride(classes)
-        step = max(1, SLICE_BYTES // (stride * self.x.element_size()))
-        buffer = torch.empty((step, stride), dtype=self.x.dtype, device=self.x.device)
-        for start in range(0, len(self.x), step):
-            x = self.x[start : start + step]
-            products = buffer[: len(x), :classes]
-            for part in parts_of(classes):
-                torch.mm(x, self.weight[part].t(), out=products[:, part])
-            self.row_residual(products, start, gradient=False)

@@ -24,7 +24,8 @@ import numpy as np
 from uncork.audit import Verdict
 from uncork.domain import Ball, Box
 from uncork.head import Head
-from uncork.reach.repair import Repair, Repairing, certified_depths
+from uncork.reach.raises import certified_depths
+from uncork.reach.repair import Repair, Repairing
 from uncork.reach.repair_row_together import common_input, moved_together
 from uncork.reach.surface import Programme, Surface, depths
 from uncork.reach.view import View
