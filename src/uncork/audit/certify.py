@@ -20,17 +20,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from uncork.audit.balance import Balance, balance_of
 from uncork.audit.bulk import Bulk
 from uncork.audit.latent import Latent
 from uncork.audit.products import MOST_FEATURES32, Device, Products, Tilted
-from uncork.audit.rigour import SMALLEST, TINY, UNIT, gamma, integers, lower_float, row_norms
+from uncork.audit.rigour import SMALLEST, TINY, UNIT, integers, lower_float, row_norms
 from uncork.audit.support import (
     contains_exactly,
     finite_part,
@@ -251,7 +251,7 @@ class Certifier:
                 return float("nan")
             kept = zip(mixture.integers, other.tolist(), strict=True)
             return self._exact_mixture(t, classes, [Fraction(w) for w, keep in kept if keep])
-        balance = _named(away[other], bias_away[other], weights)
+        balance = balance_of(away[other], bias_away[other], weights)
         if tilted is not None:
             balance = balance.plus(self._tilted(t, *tilted))
         lead = self._lead(t, balance, mixture.bulk)
@@ -268,7 +268,7 @@ class Certifier:
             return False
         return bool(np.isfinite(weights).all() and (weights >= 0).all() and 0 <= bulk < np.inf)
 
-    def _tilted(self, t: int, sums: Tilted, row: int) -> _Balance:
+    def _tilted(self, t: int, sums: Tilted, row: int) -> Balance:
         """Σ l_i (w_t − w_i) and Σ l_i (b_t − b_i) from the sums over all classes."""
         own, own_bias = self.head.rows(t, t + 1)[0] - self.products.centre, self.offsets[t]
         mass, mass_error = float(sums.mass[row]), float(sums.mass_error[row])
@@ -279,12 +279,12 @@ class Certifier:
         rounding = 8 * UNIT * (np.abs(moved) + np.abs(sums.rows[row]))
         if own_bias or sums.bias_error[row]:
             slack += 8 * UNIT * (abs(moved_bias) + abs(float(sums.bias[row]))) + 8 * TINY
-        return _Balance(
+        return Balance(
             residual, (error + rounding) * (1 + 8 * UNIT) + 8 * TINY * (1 + mass),
             float(constant), slack * (1 + 8 * UNIT), mass,
         )  # fmt: skip
 
-    def _lead(self, t: int, balance: _Balance, bulk: float) -> float:
+    def _lead(self, t: int, balance: Balance, bulk: float) -> float:
         """The best lead that can be proven, with or without the bulk's help."""
         seen = balance.seen_through(self.latent)
         if bulk == 0:
@@ -300,7 +300,7 @@ class Certifier:
         total = balance.total + bulk
         return max((_share(upper, total) for upper in uppers), default=float("nan"))
 
-    def _upper(self, balance: _Balance) -> float:
+    def _upper(self, balance: Balance) -> float:
         return upper_bound(
             self.base, balance.residual, balance.error, balance.constant, balance.slack
         )
@@ -310,7 +310,7 @@ class Certifier:
         base: Domain,
         mean: Bulk,
         row: tuple[np.ndarray, np.ndarray, float, float],
-        balance: _Balance,
+        balance: Balance,
         bulk: float,
     ) -> Iterator[float]:
         """Upper bounds on Σ λ_i (z_t − z_i) with the bulk's weight added, one for each argument;
@@ -368,54 +368,6 @@ class Certifier:
         if upper is None or (upper > 0 and isinstance(self.base, Ball)):
             return float("nan")  # of a ball only the sign is exact, and this one proves nothing
         return lower_float(-upper / total)
-
-
-@dataclass(frozen=True)
-class _Balance:
-    """r = Σ λ_i (w_t − w_i) and s = Σ λ_i (b_t − b_i), each with an error bound, and Σ λ_i."""
-
-    residual: np.ndarray  # (d,)
-    error: np.ndarray  # (d,)
-    constant: float
-    slack: float
-    total: float
-
-    def plus(self, other: _Balance) -> _Balance:
-        rounding = 4 * UNIT * (np.abs(self.residual) + np.abs(other.residual)) + TINY
-        slack = self.slack + other.slack
-        if slack:
-            slack += 4 * UNIT * (abs(self.constant) + abs(other.constant)) + TINY
-        return _Balance(
-            self.residual + other.residual,
-            (self.error + other.error + rounding) * (1 + 4 * UNIT),
-            self.constant + other.constant,
-            slack * (1 + 4 * UNIT),
-            self.total + other.total,
-        )
-
-    def seen_through(self, latent: Latent) -> _Balance:
-        """The same as a function of u: r·F(u) + s = g·u + s'."""
-        if latent.is_identity:
-            return self
-        rows, error, shift, slack = latent.host.back(self.residual[None], self.error[None])
-        constant = self.constant + float(shift[0])
-        slack = self.slack + float(slack[0]) + 4 * UNIT * abs(constant)
-        return _Balance(rows[0], error[0], constant, slack * (1 + 8 * UNIT), self.total)
-
-
-def _named(away: np.ndarray, bias_away: np.ndarray, weights: np.ndarray) -> _Balance:
-    """The balance of classes named one by one: differences (n, d), (n,) and weights (n,)."""
-    total = float(weights.sum())
-    error = gamma(len(weights) + 8)
-    tiny = (len(weights) + 8) * TINY * (1 + total)
-    slack = error * float(weights @ np.abs(bias_away))
-    return _Balance(
-        weights @ away,
-        error * (weights @ np.abs(away)) + tiny,
-        float(weights @ bias_away),
-        slack + tiny if bias_away.any() else slack,
-        total,
-    )
 
 
 def _share(upper: float, total: float) -> float:
