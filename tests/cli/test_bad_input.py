@@ -97,6 +97,8 @@ def _certificates(run: Run, folder: Path) -> Path:
         (["--report", "no/folder/r.html"], "there is no folder no/folder"),
         (["--json", "."], "it is a folder"),
         (["--report", "-"], "only --json goes to stdout"),
+        (["--json", "new.db", "--store", "new.db"], "would overwrite the store"),
+        (["--json", "new.db", "--store", "sqlite:///new.db"], "would overwrite the store"),
         (["--certificates", "m.npz"], "would overwrite the model"),
         (["--certificates", "x", "--report", "x"], "would overwrite what --"),
     ],

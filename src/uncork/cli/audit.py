@@ -156,7 +156,7 @@ def audit(
             "--json": json_file,
             "--junit": junit,
         },
-        {"the model": source, "the labels": labels},
+        {"the model": source, "the labels": labels, "the store": store},
     )
     options.checked_domain(domain)
     known = None if baseline is None else read_baseline(baseline)

@@ -54,11 +54,12 @@ def shown(label: str) -> str:
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | None]) -> None:
-    """Raise before any work if a result could not be written, or would overwrite an input."""
+    """Raise before any work if a result could not be written, or would overwrite an input (or a
+    store, which may be about to be made)."""
     taken = {
-        os.path.realpath(path): name
+        os.path.realpath(path.removeprefix("sqlite:///")): name
         for name, path in inputs.items()
-        if path is not None and os.path.exists(path)
+        if path is not None
     }
     for option, path in outputs.items():
         if path is None:

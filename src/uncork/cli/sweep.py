@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from enum import Enum
 from pathlib import Path
@@ -71,9 +70,7 @@ def sweep(
     """
     from uncork.sweep import read_manifest
 
-    check_outputs({"--json": json_file}, {"the manifest": manifest})
-    if json_file is not None and os.path.realpath(json_file) == os.path.realpath(store):
-        raise UncorkError(f"--json {json_file} would overwrite the store")
+    check_outputs({"--json": json_file}, {"the manifest": manifest, "the store": store})
     folder = None if certificates is None else Path(certificates)
     if folder is not None and not folder.is_dir():
         raise UncorkError(f"--certificates {certificates} is no folder: make it first")
