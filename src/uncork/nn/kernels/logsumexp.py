@@ -9,6 +9,25 @@ from uncork.nn.kernels._logits import logits
 
 
 @triton.jit
+def lane_exponentials(
+    row, bias, first, width, cap,
+    BIAS: tl.constexpr, CAP: tl.constexpr, ODD: tl.constexpr, G: tl.constexpr, L: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
+    """Of one row's slice, each lane's largest logit and Σ exp(z − that): one reduction is left."""
+    tile = tl.arange(0, G)[:, None] * L + tl.arange(0, L)[None, :]
+    tops = tl.full([L], -float("inf"), tl.float32)
+    total = tl.zeros([L], tl.float32)
+    for k in tl.range(0, width, G * L, num_stages=STAGES):
+        z = logits(row, bias, k + tile, first, width, cap, BIAS, CAP, ODD)
+        new = tl.maximum(tops, tl.max(z, 0))
+        safe = tl.where(new == -float("inf"), 0.0, new)
+        total = total * tl.exp(tops - safe) + tl.sum(tl.exp(z - safe[None, :]), 0)
+        tops = new
+    return tops, total
+
+
+@triton.jit
 def logsumexp_kernel(
     slice_, tops, totals, bias, first, width, stride, cap,
     BIAS: tl.constexpr, CAP: tl.constexpr, ODD: tl.constexpr, G: tl.constexpr, L: tl.constexpr,
@@ -16,16 +35,9 @@ def logsumexp_kernel(
     """slice_ (N, width) of classes first …; tops, totals (N): largest logit and Σ exp(z − top) so
     far."""
     row = tl.program_id(0).to(tl.int64)
-    tile = tl.arange(0, G)[:, None] * L + tl.arange(0, L)[None, :]
-    # Each lane has its own maximum and sum: one reduction at the end.
-    top = tl.full([L], -float("inf"), tl.float32)
-    total = tl.zeros([L], tl.float32)
-    for k in range(0, width, G * L):
-        z = logits(slice_ + row * stride, bias, k + tile, first, width, cap, BIAS, CAP, ODD)
-        new = tl.maximum(top, tl.max(z, 0))
-        safe = tl.where(new == -float("inf"), 0.0, new)
-        total = total * tl.exp(top - safe) + tl.sum(tl.exp(z - safe[None, :]), 0)
-        top = new
+    top, total = lane_exponentials(
+        slice_ + row * stride, bias, first, width, cap, BIAS, CAP, ODD, G, L, 3
+    )
     before = tl.load(tops + row)
     whole = tl.maximum(tl.max(top), before)
     safe_whole = tl.where(whole == -float("inf"), 0.0, whole)

@@ -19,6 +19,7 @@ from uncork.nn.kernels._math import (
     solve,
     terms,
 )
+from uncork.nn.kernels.logsumexp import lane_exponentials
 from uncork.nn.kernels.residual import residual_row
 
 SAMPLED = tl.constexpr(4)  # tiles a guess is made from
@@ -30,16 +31,8 @@ def _normaliser(
     BIAS: tl.constexpr, CAP: tl.constexpr, ODD: tl.constexpr, G: tl.constexpr, L: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """(top, c) of softmax. Each lane has its own maximum and sum: one reduction at the end."""
-    tile = tl.arange(0, G)[:, None] * L + tl.arange(0, L)[None, :]
-    tops = tl.full([L], -float("inf"), tl.float32)
-    total = tl.zeros([L], tl.float32)
-    for k in tl.range(0, width, G * L, num_stages=STAGES):
-        z = logits(row, bias, k + tile, 0, width, cap, BIAS, CAP, ODD)
-        new = tl.maximum(tops, tl.max(z, 0))
-        safe = tl.where(new == -float("inf"), 0.0, new)
-        total = total * tl.exp(tops - safe) + tl.sum(tl.exp(z - safe[None, :]), 0)
-        tops = new
+    """(top, c) of softmax."""
+    tops, total = lane_exponentials(row, bias, 0, width, cap, BIAS, CAP, ODD, G, L, STAGES)
     top = tl.max(tops)
     top = tl.where(top == -float("inf"), 0.0, top)
     whole = tl.sum(total * tl.exp(tops - top))
