@@ -7,6 +7,7 @@ pytest.importorskip("triton")
 
 
 import uncork.nn.functional as F  # noqa: E402
+from uncork.nn import threshold  # noqa: E402
 from uncork.nn.entmax import entmax_vjp  # noqa: E402
 
 from .with_kernels import DEVICE, MARKS, ON_GPU, kernels_on  # noqa: E402
@@ -128,6 +129,19 @@ def test_alpha_for_every_row_is_solved_by_a_kernel(width):
     again = F.alpha_relu(v[1:], exact_alpha[1:], s[1:].cpu().double() * (exact_alpha[1:] - 1) - 1)
     assert_near(again, p[1:])
     torch.testing.assert_close(s[0].cpu().double(), v[0].exp().sum().log()[None])
+
+
+@pytest.mark.parametrize("by_row", [False, True])
+def test_the_level_of_steep_rows_is_found_by_a_kernel(by_row, width):
+    """c of α > 2, in nearly flat rows far smaller than s is rounded by."""
+    z = torch.cat([logits(1, width, 1.0), logits(1, width, 1e-6), logits(1, width, 0.0)])
+    v = z - z.amax(-1, keepdim=True)
+    alpha = torch.tensor([[2.5], [3.0], [4.0]], device=DEVICE) if by_row else 3.0
+    with kernels_on():
+        c = threshold.power_level(v, alpha)
+    exact = alpha.cpu().double() if by_row else alpha
+    p = threshold.by_power(v.cpu().double(), exact, c.cpu().double())
+    torch.testing.assert_close(p, F.entmax(v.cpu().double(), exact), rtol=1e-4, atol=1e-9)
 
 
 def test_second_derivatives_pass_through():

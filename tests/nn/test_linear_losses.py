@@ -287,6 +287,8 @@ def test_modules_call_their_functions():
         ({"linear_weight": torch.rand(CLASSES, FEATURES).bfloat16()}, "one dtype"),
         ({"linear_bias": torch.rand(3)}, "linear_bias must have one value per class"),
         ({"weight": torch.rand(3)}, "weight must have one value per class"),
+        ({"target": torch.zeros(ROWS, dtype=torch.long, device="meta")}, "target is on meta"),
+        ({"weight": torch.rand(CLASSES, device="meta")}, "weight is on meta and input on cpu"),
         ({"reduction": "avg"}, "reduction must be"),
         ({"label_smoothing": 2.0}, "label_smoothing"),
         ({"softcap": 0.0}, "softcap"),

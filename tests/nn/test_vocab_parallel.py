@@ -24,6 +24,7 @@ LOSSES = {
     "softmax": (F.linear_cross_entropy, {}),
     "sparsemax": (F.linear_sparsemax_loss, {}),
     "entmax": (F.linear_entmax_loss, {"alpha": 1.3}),
+    "entmax, steep": (F.linear_entmax_loss, {"alpha": 3.0}),
     "alpha_relu": (F.linear_alpha_relu_loss, {"alpha": 1.5, "tau": 0.2}),
 }
 
@@ -67,16 +68,54 @@ def work(rank, port, failures):
                     leaf.clone().requires_grad_() for leaf in (x, w[mine].clone(), b[mine].clone())
                 ]
                 got = vocab_parallel.vocab_parallel_loss(
-                    name, own[0], own[1], labels, linear_bias=own[2], **parameters, **options
+                    name.split(",")[0],
+                    own[0],
+                    own[1],
+                    labels,
+                    linear_bias=own[2],
+                    **parameters,
+                    **options,
                 )
                 gradients = torch.autograd.grad(got, own, upstream.double())
                 torch.testing.assert_close(got, expected)
                 torch.testing.assert_close(gradients, (truth[0], truth[1][mine], truth[2][mine]))
+        for check in (autocast, learned_tau, compiled):
+            name, option = check.__name__, "plain"
+            check(x, w, mine, target)
     except BaseException as error:
         failures.put(f"rank {rank}, {name}, {option}: {error}")
         raise
     finally:
         torch.distributed.destroy_process_group()
+
+
+def autocast(x, w, mine, target):
+    """Hidden states of a 16-bit body, and a weight in float32."""
+    with torch.autocast("cpu", torch.bfloat16):
+        own = vocab_parallel.vocab_parallel_loss("entmax", x.bfloat16(), w[mine].float(), target)
+        whole = F.linear_entmax_loss(x.bfloat16(), w.float(), target)
+    torch.testing.assert_close(own, whole)
+
+
+def learned_tau(x, w, mine, target):
+    slopes = []
+    for tau in (torch.tensor([0.2], requires_grad=True), torch.tensor([0.2], requires_grad=True)):
+        if not slopes:
+            loss = F.linear_alpha_relu_loss(x, w, target, tau=tau)
+        else:
+            loss = vocab_parallel.vocab_parallel_loss("alpha_relu", x, w[mine], target, tau=tau)
+        slopes.append(*torch.autograd.grad(loss, tau))
+    torch.testing.assert_close(*slopes)
+
+
+def compiled(x, w, mine, target):
+    """Called as it is, between two graphs."""
+
+    @torch.compile(backend="eager")
+    def loss(x, w):
+        return 2 * vocab_parallel.vocab_parallel_loss("sparsemax", x / 2, w, target)
+
+    torch.testing.assert_close(loss(x, w[mine]), 2 * F.linear_sparsemax_loss(x / 2, w, target))
 
 
 def test_two_processes_agree_with_one():

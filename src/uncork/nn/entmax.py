@@ -46,11 +46,10 @@ class Entmax(torch.autograd.Function):
                 alpha = alpha.expand((*z.shape[:-1], 1)).reshape(-1, 1)
             return entmax_rows(z.reshape(-1, n), alpha).reshape(z.shape)
         v, _ = shifted(z)
-        steep = v.device.type == "cpu"  # elsewhere a kernel's s has to do
-        if steep and not isinstance(alpha, Tensor) and alpha > 2:
+        if not isinstance(alpha, Tensor) and alpha > 2:
             return by_power(v, alpha, power_level_anywhere(v, alpha))
         p = finish(v - entmax_shift_anywhere(v, alpha), alpha)
-        if steep and isinstance(alpha, Tensor):
+        if isinstance(alpha, Tensor):
             return torch.where(alpha > 2, by_power(v, alpha, power_level_anywhere(v, alpha)), p)
         return p
 

@@ -241,6 +241,11 @@ def _check(
             f"class indices as target must have shape {rows} for input {tuple(input.shape)}, "
             f"got {tuple(target.shape)}"
         )
+    for name, tensor in (("target", target), ("weight", weight)):
+        if tensor is not None and tensor.device != input.device:
+            raise UncorkError(
+                f"{name} is on {tensor.device} and input on {input.device}: move them to one device"
+            )
     if weight is not None and tuple(weight.shape) != (classes,):
         raise UncorkError(
             f"weight must have one value per class, shape ({classes},), got {tuple(weight.shape)}"

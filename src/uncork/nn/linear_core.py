@@ -221,11 +221,9 @@ def _scale(gradients: list[Tensor], factor: Tensor) -> None:
         if gradient.numel() < _LARGE or not kernels.usable(gradient):
             small.append(gradient)
             continue
-        from uncork.nn.kernels.scale import scale_kernel
+        from uncork.nn.kernels.scale import scale
 
-        block = 4096
-        programs = -(-gradient.numel() // block)
-        scale_kernel[(programs,)](gradient, factor, gradient.numel(), L=block, num_warps=4)
+        scale(gradient, factor)
     if small:
         torch._foreach_mul_(small, factor)
 

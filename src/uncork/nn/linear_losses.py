@@ -12,7 +12,7 @@ from uncork.errors import UncorkError
 from uncork.nn._rows import Alpha, check_alpha, check_floating
 from uncork.nn._torch import torch
 from uncork.nn.linear_core import linear_loss
-from uncork.nn.linear_rows import LinearOptions
+from uncork.nn.linear_rows import LinearOptions, Shard
 
 Tensor = torch.Tensor
 
@@ -119,8 +119,8 @@ def linear_entmax_loss(
             where it takes more than one product (cross entropy, and entmax of flat logits). True
             keeps everything in float32, at the price of a further product; False nothing.
     """
-    return _linear_loss(
-        input, linear_weight, target, float(check_number(alpha, 1.0, strict=False)), None,
+    return checked_loss(
+        input, linear_weight, target, check_number(alpha, 1.0, strict=False), None,
         linear_bias, weight, ignore_index, reduction, label_smoothing, softcap, input_grad,
         float32_accumulation,
     )  # fmt: skip
@@ -152,13 +152,8 @@ def linear_alpha_relu_loss(
         tau: a float, or a tensor of one value, which receives a gradient.
         The others are as for :func:`linear_entmax_loss`.
     """
-    if isinstance(tau, Tensor):
-        if tau.numel() != 1:
-            raise UncorkError(f"tau must be one value for all rows, got shape {tuple(tau.shape)}")
-    else:
-        tau = float(tau)
-    return _linear_loss(
-        input, linear_weight, target, float(check_number(alpha, 1.0, strict=True)), tau,
+    return checked_loss(
+        input, linear_weight, target, check_number(alpha, 1.0, strict=True), tau,
         linear_bias, weight, ignore_index, reduction, label_smoothing, softcap, input_grad,
         float32_accumulation,
     )  # fmt: skip
@@ -172,7 +167,7 @@ def check_number(alpha: float, lowest: float, *, strict: bool) -> float:
     return value
 
 
-def _linear_loss(
+def checked_loss(
     input: Tensor,
     linear_weight: Tensor,
     target: Tensor,
@@ -186,11 +181,16 @@ def _linear_loss(
     softcap: float | None,
     input_grad: bool,
     float32_accumulation: bool | None,
+    shard: Shard | None = None,
 ) -> Tensor:
     """Checks, shapes and autocast around the one function that does the work."""
-    check_linear(
-        input, linear_weight, target, linear_bias, weight, reduction, label_smoothing, softcap
-    )
+    all_classes = None if shard is None else shard.classes
+    _check(
+        input, linear_weight, target, linear_bias, weight, reduction, label_smoothing, softcap,
+        all_classes,
+    )  # fmt: skip
+    if tau is not None:
+        tau = _one_value(tau, input)
     device = input.device.type
     if torch.is_autocast_enabled(device) and input.dtype != torch.float64:
         dtype = torch.get_autocast_dtype(device)
@@ -200,9 +200,8 @@ def _linear_loss(
             f"input is {input.dtype} and linear_weight {linear_weight.dtype}: give them one dtype, "
             "or compute under torch.autocast"
         )
-    fixed = tau is not None
     options = LinearOptions(
-        alpha, fixed, ignore_index, label_smoothing, softcap, float32_accumulation
+        alpha, tau is not None, ignore_index, label_smoothing, softcap, float32_accumulation, shard
     )
     rows = input.reshape(-1, input.shape[-1])
     loss = linear_loss(
@@ -212,7 +211,16 @@ def _linear_loss(
     return loss.reshape(target.shape) if reduction == "none" else loss
 
 
-def check_linear(
+def _one_value(tau: Alpha, input: Tensor) -> Alpha:
+    """τ as a float, or a tensor of one value beside the input."""
+    if not isinstance(tau, Tensor):
+        return float(tau)
+    if tau.numel() != 1:
+        raise UncorkError(f"tau must be one value for all rows, got shape {tuple(tau.shape)}")
+    return tau.to(input.device)
+
+
+def _check(
     input: Tensor,
     linear_weight: Tensor,
     target: Tensor,
@@ -221,9 +229,10 @@ def check_linear(
     reduction: str,
     label_smoothing: float,
     softcap: float | None,
-    all_classes: int | None = None,
+    all_classes: int | None,
 ) -> None:
-    """Shapes and values, each named where it is wrong. `all_classes`: of all processes together."""
+    """Shapes, places and values, each named where it is wrong. `all_classes`: of all processes
+    together, where there are several."""
     check_floating(input)
     check_floating(linear_weight)
     if linear_weight.dim() != 2 or linear_weight.shape[0] == 0:
@@ -251,6 +260,16 @@ def check_linear(
         if tensor is not None and tuple(tensor.shape) != (size,):
             raise UncorkError(
                 f"{name} must have one value per class, shape ({size},), got {tuple(tensor.shape)}"
+            )
+    beside = {"linear_weight": linear_weight, "target": target} | {
+        name: tensor
+        for name, tensor in (("linear_bias", linear_bias), ("weight", weight))
+        if tensor is not None
+    }
+    for name, tensor in beside.items():
+        if tensor.device != input.device:
+            raise UncorkError(
+                f"{name} is on {tensor.device} and input on {input.device}: move them to one device"
             )
     if reduction not in ("none", "mean", "sum"):
         raise UncorkError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")

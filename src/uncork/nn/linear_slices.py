@@ -23,6 +23,7 @@ from typing import Any
 import triton
 
 from uncork.nn._torch import torch
+from uncork.nn.kernels import on_its_device
 from uncork.nn.kernels._math import kind_of, offset_of
 from uncork.nn.kernels.logsumexp import logsumexp_kernel
 from uncork.nn.kernels.residual import residual_kernel
@@ -41,6 +42,7 @@ PROBED_ROWS = 32
 SMALL = 2 * 10**11
 
 
+@on_its_device
 def compute(
     input: Tensor,
     weight: Tensor,

@@ -10,6 +10,8 @@ tangents and a bracket with bisection keeps the iteration safe.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 from uncork.nn import kernels
 from uncork.nn._operator import as_operator
@@ -21,6 +23,13 @@ Tensor = torch.Tensor
 
 # Enough for the bracket alone to close in the worst case: a halving every other step.
 MOST_STEPS = {torch.float32: 56, torch.float64: 116}
+
+
+class Exchange(NamedTuple):
+    """Rows of which every process has a part."""
+
+    entries: int  #: of a whole row
+    add_up: Callable[[Tensor], Tensor]  #: a tensor summed over all processes
 
 
 def shifted(z: Tensor) -> tuple[Tensor, Tensor]:
@@ -176,17 +185,24 @@ def _step(total: Tensor, slope: Tensor, alpha: Alpha) -> Tensor:
     return -torch.expm1(-(alpha - 1) * total.log()) / (alpha - 1) * (total / slope)
 
 
-def power_level(v: Tensor, alpha: Alpha) -> Tensor:
+def power_level(v: Tensor, alpha: Alpha, exchange: Exchange | None = None) -> Tensor:
     """c per row with Σ [(α−1)(v + c)]₊^{1/(α−1)} = 1, α > 2.  v as in `entmax_shift` → (..., 1).
 
     c is 1/(α−1) − s. In nearly flat rows it is far smaller than s is rounded by, and the powers
     are steep there: so it is found by itself. (Rows of a tensor α ≤ 2 are taken as α = 2.)
+    `exchange`: v is a part of the row, and others have the rest.
     """
+    if exchange is None and v.dtype == torch.float32 and kernels.usable(v):
+        from uncork.nn.kernels.transforms import power_level as power_level_kernel
+
+        return power_level_kernel(v, alpha.clamp(min=2) if isinstance(alpha, Tensor) else alpha)
+    entries = v.shape[-1] if exchange is None else exchange.entries
+    may_look = v.device.type == "cpu" or exchange is not None
     tiny = torch.finfo(v.dtype).eps
     less = (alpha - 1).clamp(min=1) if isinstance(alpha, Tensor) else v.new_full((), alpha - 1)
     least = torch.finfo(v.dtype).tiny
     high = (1 / less).expand((*v.shape[:-1], 1))
-    low = ((-less * math.log(v.shape[-1])).exp() / less * (1 - 8 * tiny)).clamp(min=least)
+    low = ((-less * math.log(entries)).exp() / less * (1 - 8 * tiny)).clamp(min=least)
     low = low.expand(high.shape)
     c, before = high, torch.full_like(high, math.inf)
     done = torch.zeros_like(high, dtype=torch.bool)
@@ -195,6 +211,8 @@ def power_level(v: Tensor, alpha: Alpha) -> Tensor:
         p = w.pow(1 / less)
         total = p.sum(-1, keepdim=True)
         slope = torch.where(w > 0, p / w, torch.zeros_like(p)).sum(-1, keepdim=True)
+        if exchange is not None:
+            total, slope = exchange.add_up(torch.stack([total, slope]))
         excess = total - 1
         # A share of c leaves every term that share's power at most: exact where all are equal.
         below = (-less * total.log()).exp() * c * (1 - 8 * tiny)
@@ -208,7 +226,7 @@ def power_level(v: Tensor, alpha: Alpha) -> Tensor:
         before = excess.abs()
         done = done | (before <= 4 * tiny) | (high - low <= tiny * high) | excess.isnan()
         c = torch.where(done, c, proposal)
-        if v.device.type == "cpu" and bool(done.all()):
+        if may_look and bool(done.all()):
             break
     return c
 

@@ -17,7 +17,7 @@ from typing import Any
 from uncork.errors import UncorkError
 from uncork.nn._torch import torch
 from uncork.nn.deformed import exp_alpha
-from uncork.nn.linear_losses import check_linear, check_number
+from uncork.nn.linear_losses import check_number, checked_loss
 from uncork.nn.linear_rows import (
     LinearOptions,
     LinearResult,
@@ -26,7 +26,7 @@ from uncork.nn.linear_rows import (
     Wanted,
     row_targets,
 )
-from uncork.nn.threshold import entmax_shift, shifted
+from uncork.nn.threshold import Exchange, entmax_shift, power_level, shifted
 
 Tensor = torch.Tensor
 
@@ -35,6 +35,7 @@ _MOST_STEPS = 128
 _ALPHAS = {"softmax": 1.0, "sparsemax": 2.0}
 
 
+@torch.compiler.disable  # the exchanges are not traced: torch.compile calls this as it is
 def vocab_parallel_loss(
     name: str,
     input: Tensor,
@@ -58,41 +59,30 @@ def vocab_parallel_loss(
     """A linear loss whose weight is sharded over a process group.
 
     Args:
-        name: "softmax", "sparsemax", "entmax" or "alpha_relu". input: hidden states (..., d), the
-        same on every process. linear_weight: (classes of this process, d); `linear_bias` likewise.
-        target: class indices among all classes. alpha, tau: for "entmax" and "alpha_relu". group: a
-        torch.distributed process group; all processes by default. first_class, classes: the first
-        class of this process and how many there are in all. Asked of
-            the others at every call if not given.
+        name: "softmax", "sparsemax", "entmax" or "alpha_relu".
+        input: hidden states (..., d), the same on every process.
+        linear_weight: (classes of this process, d); `linear_bias` likewise.
+        target: class indices among all classes.
+        alpha, tau: for "entmax" and "alpha_relu".
+        group: a torch.distributed process group; all processes by default.
+        first_class, classes: the first class of this process and how many there are in all. Asked
+            of the others at every call if not given.
         weight: one value for each of all classes.
         The others are as for :func:`uncork.nn.functional.linear_entmax_loss`.
     """
-    from uncork.nn.linear_core import linear_loss
-
     if name not in ("softmax", "sparsemax", "entmax", "alpha_relu"):
         raise UncorkError(
             f"loss must be one of alpha_relu, entmax, softmax, sparsemax, got {name!r}"
         )
     fixed = name == "alpha_relu"
-    value = check_number(_ALPHAS.get(name, alpha), 1.0, strict=fixed)
     if first_class is None or classes is None:
         first_class, classes = _place(linear_weight, group)
-    check_linear(
-        input, linear_weight, target, linear_bias, weight, reduction, label_smoothing, softcap,
-        classes,
+    return checked_loss(
+        input, linear_weight, target,
+        check_number(_ALPHAS.get(name, alpha), 1.0, strict=fixed), tau if fixed else None,
+        linear_bias, weight, ignore_index, reduction, label_smoothing, softcap, input_grad,
+        float32_accumulation, Shard(first_class, classes, group),
     )  # fmt: skip
-    if not isinstance(tau, Tensor):
-        tau = torch.full((), float(tau), dtype=torch.float32, device=input.device)
-    options = LinearOptions(
-        value, fixed, ignore_index, label_smoothing, softcap, float32_accumulation,
-        Shard(first_class, classes, group),
-    )  # fmt: skip
-    rows = input.reshape(-1, input.shape[-1])
-    loss = linear_loss(
-        rows if input_grad else rows.detach(), linear_weight, linear_bias, tau,
-        target.reshape(-1).long(), weight, reduction, options,
-    )  # fmt: skip
-    return loss.reshape(target.shape) if reduction == "none" else loss
 
 
 def _place(weight: Tensor, group: Any) -> tuple[int, int]:
@@ -186,19 +176,24 @@ class _Block:
             z = cap * torch.tanh(z / cap)
         if options.fixed:
             top = torch.zeros_like(z[:, :1])
-            s = ((tau + 1) / (alpha - 1)).expand(top.shape)
         else:
             top = self._reduced(z.amax(-1, keepdim=True), "MAX")
             top = torch.where(top == -math.inf, torch.zeros_like(top), top)
-            s = self._shift(z, top, alpha, shard.classes)
-        x = (z - top) - s
-        p = exp_alpha(x, alpha)
+        if options.fixed or alpha <= 2:
+            if options.fixed:
+                s = ((tau + 1) / (alpha - 1)).expand(top.shape)
+            else:
+                s = self._shift(z, top, alpha, shard.classes)
+            x = (z - top) - s
+            p, base = exp_alpha(x, alpha), 1 + (alpha - 1) * x
+        else:
+            s, base, p = self._steep(z - top, alpha, shard.classes)
         index = targets.classes - shard.first
         mine = (index >= 0) & (index < z.shape[1])
         index = torch.where(mine, index, torch.zeros_like(index)).unsqueeze(-1)
         v_target = (z - top).gather(-1, index).squeeze(-1)
         v_target = torch.where(mine, v_target, torch.zeros_like(v_target))
-        power = torch.where(p > 0, p * (1 + (alpha - 1) * x), torch.zeros_like(p))
+        power = torch.where(p > 0, p * base, torch.zeros_like(p))
         spread = torch.zeros_like(v_target)
         weights = torch.ones((), dtype=z.dtype, device=z.device) if share is None else share
         if targets.smooth:
@@ -228,6 +223,16 @@ class _Block:
         operation = getattr(torch.distributed.ReduceOp, how)
         torch.distributed.all_reduce(value, operation, group=self.group)
         return value
+
+    def _steep(self, v: Tensor, alpha: float, classes: int) -> tuple[Tensor, Tensor, Tensor]:
+        """(s, w, p) of α > 2, w = (α−1)(v + c) and p = w^{1/(α−1)}, as in `threshold.by_power`."""
+        less = alpha - 1
+        exchange = Exchange(classes, lambda sums: self._reduced(sums, "SUM"))
+        c = power_level(v, alpha, exchange)
+        base = (less * (v + c)).relu()
+        p = base.pow(1 / less)
+        total = self._reduced(p.sum(-1, keepdim=True), "SUM")
+        return 1 / less - c, base, p / torch.where(total == 0, torch.ones_like(total), total)
 
     def _shift(self, z: Tensor, top: Tensor, alpha: float, classes: int) -> Tensor:
         """s ≥ 0 with Σ exp_α(z − top − s) = 1 over all processes' classes: (R, 1)."""

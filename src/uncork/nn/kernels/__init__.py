@@ -7,33 +7,67 @@ torch version elsewhere; the caller sees no difference but time.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache, wraps
 from importlib.util import find_spec
+from typing import Concatenate, ParamSpec, TypeVar
 
 from uncork.nn._torch import torch
 
 Tensor = torch.Tensor
+Others = ParamSpec("Others")
+Made = TypeVar("Made")
 
 _HAS_TRITON = find_spec("triton") is not None
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+OLDEST = (8, 0)  # compute capability: what Triton is made for
 _forced = False
 
 
 def usable(*tensors: Tensor) -> bool:
-    """Whether the kernels can take these tensors: on CUDA, floating point, Triton installed.
+    """Whether the kernels can take these tensors: floating point, on a GPU that Triton runs on.
 
-    Tracing (torch.compile) may ask too: nothing is read but device and dtype.
+    Tracing (torch.compile) may ask too, and is told by device and dtype alone: what runs in the
+    end asks again.
     """
     if not _HAS_TRITON:
         return False
     device = "cpu" if _forced else "cuda"
+    believed = _forced or torch.compiler.is_compiling()
     return all(
-        tensor.device.type == device and tensor.dtype in _DTYPES and tensor.numel() > 0
+        tensor.device.type == device
+        and tensor.dtype in _DTYPES
+        and tensor.numel() > 0
+        and (believed or _runs_triton(tensor.device.index))
         for tensor in tensors
     )
 
 
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+@cache
+def _runs_triton(index: int) -> bool:
+    """The kernels were written for, and seen on, NVIDIA's GPUs; others have torch's versions."""
+    return torch.version.hip is None and torch.cuda.get_device_capability(index) >= OLDEST
+
+
+def on_its_device(
+    launcher: Callable[Concatenate[Tensor, Others], Made],
+) -> Callable[Concatenate[Tensor, Others], Made]:
+    """A function that launches kernels, on the device of its first tensor.
+
+    Triton launches on the current device, which in a process with several need not be the
+    tensors' own; torch's operators look for themselves.
+    """
+
+    @wraps(launcher)
+    def launched(first: Tensor, *others: Others.args, **named: Others.kwargs) -> Made:
+        device = first.device
+        if device.type != "cuda" or device.index == torch.cuda.current_device():
+            return launcher(first, *others, **named)
+        with torch.cuda.device(device):
+            return launcher(first, *others, **named)
+
+    return launched
 
 
 def plain(*tensors: Tensor) -> bool:
@@ -49,7 +83,7 @@ def plain(*tensors: Tensor) -> bool:
 
 def launches(*tensors: Tensor) -> bool:
     """`usable` and `plain`: a kernel can be launched on these tensors here and now."""
-    return usable(*tensors) and plain(*tensors)
+    return plain(*tensors) and usable(*tensors)
 
 
 @contextmanager

@@ -26,9 +26,9 @@ def entmax_narrow_kernel(
     z, p, shift, alphas, targets, n, stride_z, stride_p, alpha, tolerance,
     ignore_index,
     KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, ROW_ALPHA: tl.constexpr,
-    WRITE: tl.constexpr, LOSS: tl.constexpr, G: tl.constexpr, L: tl.constexpr,
+    WRITE: tl.constexpr, LEVEL: tl.constexpr, LOSS: tl.constexpr, G: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
-    """z (rows, n) → p (rows, n), or with WRITE off only shift = s (rows).
+    """z (rows, n) → p (rows, n), or with WRITE off only shift = s (rows), with LEVEL c.
 
     LOSS: beside p, shift becomes the loss of each row against its class in targets (rows), 0
     where that is ignore_index."""
@@ -57,4 +57,4 @@ def entmax_narrow_kernel(
             loss = fenchel_young(c, power, at_target, alpha, KIND)
             tl.store(shift + row, tl.where(target == ignore_index, 0.0, loss))
     else:
-        tl.store(shift + row, largest_shift(alpha, KIND) - c)
+        tl.store(shift + row, c if LEVEL else largest_shift(alpha, KIND) - c)

@@ -112,12 +112,12 @@ def entmax_wide_kernel(
     z, p, shift, alphas, targets, stacks, tagged, n, rows, stride_z, stride_p, alpha, tolerance,
     ignore_index,
     KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, ROW_ALPHA: tl.constexpr,
-    WRITE: tl.constexpr, LOSS: tl.constexpr, L: tl.constexpr, DEPTH: tl.constexpr,
-    ALIGN: tl.constexpr, STAGES: tl.constexpr,
+    WRITE: tl.constexpr, LEVEL: tl.constexpr, LOSS: tl.constexpr, L: tl.constexpr,
+    DEPTH: tl.constexpr, ALIGN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """z (rows, n) → p (rows, n), or with WRITE off only shift = s (rows). LOSS: beside p, shift
-    becomes the loss of each row against its class in targets (rows), 0
-    where that is ignore_index.
+    """z (rows, n) → p (rows, n), or with WRITE off only shift = s (rows), with LEVEL c. LOSS:
+    beside p, shift becomes the loss of each row against its class in targets (rows), 0 where that
+    is ignore_index.
 
     stacks, tagged (programs, DEPTH, L) of z's type and integers of that size. ALIGN > 1: rows of z
     and p begin at the same place modulo ALIGN entries (16 bytes), and tiles begin at a multiple of
@@ -272,6 +272,6 @@ def entmax_wide_kernel(
                 loss = fenchel_young(c, tl.sum(power), at_target, alpha, KIND)
                 tl.store(shift + row, tl.where(target == ignore_index, 0.0, loss))
         else:
-            tl.store(shift + row, largest_shift(alpha, KIND) - c)
+            tl.store(shift + row, c if LEVEL else largest_shift(alpha, KIND) - c)
         tl.debug_barrier()  # the next row's entries go on the same stacks
         row += tl.num_programs(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 
 from uncork.nn._torch import torch
+from uncork.nn.kernels import on_its_device
 from uncork.nn.kernels._math import kind_of
 from uncork.nn.kernels.alpha_relu_loss import alpha_relu_loss_kernel
 from uncork.nn.kernels.loss_backward import loss_backward_kernel, narrow_loss_backward_kernel
@@ -16,6 +17,7 @@ Tensor = torch.Tensor
 _TILE = 2048
 
 
+@on_its_device
 def entmax_losses(
     z: Tensor, target: Tensor, ignore_index: int, alpha: float
 ) -> tuple[Tensor, Tensor]:
@@ -26,6 +28,7 @@ def entmax_losses(
     return losses, p
 
 
+@on_its_device
 def alpha_relu_losses(
     z: Tensor, target: Tensor, ignore_index: int, alpha: float, tau: float
 ) -> tuple[Tensor, Tensor]:
@@ -43,6 +46,7 @@ def alpha_relu_losses(
     return losses, p
 
 
+@on_its_device
 def reduced(losses: Tensor, target: Tensor, ignore_index: int, mean: bool) -> tuple[Tensor, Tensor]:
     """(total (), share ()): the mean or sum of losses (N), and what a row that counts has in it."""
     total, share = losses.new_empty(()), losses.new_empty(())
@@ -52,6 +56,7 @@ def reduced(losses: Tensor, target: Tensor, ignore_index: int, mean: bool) -> tu
     return total, share
 
 
+@on_its_device
 def loss_backward(
     p: Tensor, target: Tensor, grad: Tensor, share: Tensor | None, ignore_index: int
 ) -> Tensor:

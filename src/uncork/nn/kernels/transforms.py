@@ -8,8 +8,8 @@ import triton
 
 from uncork.nn._rows import Alpha
 from uncork.nn._torch import torch
-from uncork.nn.kernels import multiprocessors
-from uncork.nn.kernels._math import kind_of
+from uncork.nn.kernels import multiprocessors, on_its_device
+from uncork.nn.kernels._math import POWER, kind_of
 from uncork.nn.kernels.alpha_relu import alpha_relu_backward_kernel, alpha_relu_kernel
 from uncork.nn.kernels.entmax_backward import entmax_backward_kernel
 from uncork.nn.kernels.entmax_narrow import WIDEST, entmax_narrow_kernel
@@ -23,6 +23,7 @@ STEPS = 56  # a bracket halved every other step closes within these
 _WIDE = {2: (5, 5, 96), 4: (4, 4, 128)}
 
 
+@on_its_device
 def entmax_forward(z: Tensor, alpha: float, dtype: torch.dtype) -> Tensor:
     """p of rows z (..., n), contiguous, in `dtype`."""
     p = torch.empty(z.shape, dtype=dtype, device=z.device)
@@ -30,12 +31,21 @@ def entmax_forward(z: Tensor, alpha: float, dtype: torch.dtype) -> Tensor:
     return p
 
 
+@on_its_device
 def entmax_shift(v: Tensor, alpha: Alpha) -> Tensor:
     """s of rows v (..., n) → (..., 1) float32, relative to the row's largest entry; alpha a float,
     or a tensor that broadcasts to (..., 1)."""
     s = torch.empty((*v.shape[:-1], 1), dtype=torch.float32, device=v.device)
     solve_rows(v, alpha, None, s)
     return s
+
+
+@on_its_device
+def power_level(v: Tensor, alpha: Alpha) -> Tensor:
+    """c = 1/(α−1) − s of rows v (..., n) → (..., 1) float32, α ≥ 2, as `entmax_shift`."""
+    c = torch.empty((*v.shape[:-1], 1), dtype=torch.float32, device=v.device)
+    solve_rows(v, alpha, None, c, level=True)
+    return c
 
 
 def solve_rows(
@@ -45,8 +55,10 @@ def solve_rows(
     shift: Tensor | None,
     target: Tensor | None = None,
     ignore_index: int = 0,
+    level: bool = False,
 ) -> None:
-    """Rows z (..., n) into p, or s into shift; with a target (rows) p, and losses into shift."""
+    """Rows z (..., n) into p, or s into shift (`level`: 1/(α−1) − s, for α ≥ 2); with a target
+    (rows) p, and losses into shift."""
     n = z.shape[-1]
     rows = as_rows(z)
     by_row = isinstance(alpha, Tensor)
@@ -59,11 +71,12 @@ def solve_rows(
         "alpha": 1.5 if by_row else alpha,
         # Of the sum: a few units of float32, or well under half a unit of a 16-bit result.
         "tolerance": 4 * 2.0**-23 if dtype == torch.float32 else 2.0**-14,
-        "KIND": 0 if isinstance(alpha, Tensor) else kind_of(alpha),
+        "KIND": POWER.value if level else 0 if isinstance(alpha, Tensor) else kind_of(alpha),
         "BRACKET": isinstance(alpha, Tensor) or alpha > 2,
         "STEPS": STEPS,
         "ROW_ALPHA": by_row,
         "WRITE": p is not None,
+        "LEVEL": level,
         "LOSS": target is not None,
         "ignore_index": ignore_index,
     }
@@ -91,6 +104,7 @@ def solve_rows(
     )  # fmt: skip
 
 
+@on_its_device
 def entmax_backward(p: Tensor, grad: Tensor, alpha: float, dtype: torch.dtype) -> Tensor:
     """The gradient for z, in `dtype`: p, grad (..., n) → (..., n)."""
     n = p.shape[-1]
@@ -124,6 +138,7 @@ def alignment(source: Tensor, out: Tensor) -> int:
     return entries if aligned else 1
 
 
+@on_its_device
 def alpha_relu_forward(z: Tensor, alpha: float, tau: Alpha, dtype: torch.dtype) -> Tensor:
     """p like z (of any strides without overlap), tau a float or a tensor of one value."""
     z = _dense(z)
@@ -137,6 +152,7 @@ def alpha_relu_forward(z: Tensor, alpha: float, tau: Alpha, dtype: torch.dtype) 
     return p
 
 
+@on_its_device
 def alpha_relu_backward(z: Tensor, grad: Tensor, alpha: float, tau: Alpha) -> Tensor:
     """grad · dp/dz like z."""
     z = _dense(z)
