@@ -50,7 +50,7 @@ def test_every_launcher_has_its_device_chosen():
     from uncork.nn.kernels import losses, scale, transforms
 
     launchers = [
-        linear_slices.compute, scale.scale, losses.entmax_losses, losses.alpha_relu_losses,
+        linear_slices._compute, scale.scale, losses.entmax_losses, losses.alpha_relu_losses,
         losses.reduced, losses.loss_backward, transforms.entmax_forward, transforms.entmax_shift,
         transforms.entmax_backward, transforms.alpha_relu_forward, transforms.alpha_relu_backward,
     ]  # fmt: skip

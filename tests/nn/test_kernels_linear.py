@@ -12,8 +12,8 @@ from uncork.nn import (  # noqa: E402
     linear_slices,
     linear_whole_rows,
 )
-from uncork.nn.linear_core import compute  # noqa: E402
-from uncork.nn.linear_rows import LinearOptions, Wanted  # noqa: E402
+from uncork.nn.linear_rows import NOTHING, LinearOptions, LinearTensors, Wanted  # noqa: E402
+from uncork.nn.linear_ways import compute  # noqa: E402
 
 from .with_kernels import DEVICE, MARKS, ON_GPU, kernels_on  # noqa: E402
 
@@ -60,10 +60,14 @@ def made(scale=1.0, bias=True, weighted=False):
     return on
 
 
+def computed(tensors, options, wanted):
+    return compute(LinearTensors(*tensors[:6]), tensors[6], options, wanted)
+
+
 def exact(tensors, options, wanted):
     wide = [t if t is None or not t.is_floating_point() else t.double().cpu() for t in tensors]
     wide[4] = wide[4].cpu()
-    return linear_blocks.compute(*wide, options, wanted)
+    return linear_blocks.compute(LinearTensors(*wide[:6]), wide[6], options, wanted)
 
 
 def assert_same(got, expected, tolerance=1e-5):
@@ -95,7 +99,7 @@ def test_losses_and_gradients_equal_the_twin(name, way, monkeypatch):
     if way == "float32":
         options = LinearOptions(**{**options.__dict__, "float32_accumulation": True})
     with kernels_on():
-        got = compute(*tensors, options, wanted)
+        got = computed(tensors, options, wanted)
     assert_same(got, exact(tensors, options, wanted))
 
 
@@ -106,8 +110,8 @@ def test_wide_rows_equal_the_twin(name, precise, wide_rows):
     tensors = made(bias="1.2" not in name, weighted="smoothed" in name)
     wanted = Wanted(True, True, tensors[2] is not None, False)
     with kernels_on():
-        got = compute(*tensors, options, wanted)
-        alone = compute(*tensors[:6], None, options, Wanted(False, False, False, False))
+        got = computed(tensors, options, wanted)
+        alone = computed([*tensors[:6], None], options, NOTHING)
     expected = exact(tensors, options, wanted)
     assert_same(got, expected)
     torch.testing.assert_close(alone.losses.double().cpu(), expected.losses, rtol=1e-5, atol=1e-6)
@@ -122,7 +126,7 @@ def test_a_peak_anywhere_in_a_wide_row(others, alpha, place, wide_rows):
     tensors[1][place] = 5.0
     options, wanted = LinearOptions(alpha, False), Wanted(True, True, False, False)
     with kernels_on():
-        got = compute(*tensors, options, wanted)
+        got = computed(tensors, options, wanted)
     assert_same(got, exact(tensors, options, wanted), tolerance=2e-5)
 
 
@@ -138,7 +142,7 @@ def test_classes_ruled_out_by_a_bias_in_a_wide_row(alpha, allowed, level, wide_r
     tensors[2] = barred
     options, wanted = LinearOptions(alpha, False), Wanted(True, True, True, False)
     with kernels_on():
-        got = compute(*tensors, options, wanted)
+        got = computed(tensors, options, wanted)
     assert_same(got, exact(tensors, options, wanted), tolerance=3e-5)
 
 
@@ -149,7 +153,7 @@ def test_flat_and_peaked_logits(alpha, scale):
     tensors = made(scale, bias=False)
     options, wanted = LinearOptions(alpha, False), Wanted(True, True, False, False)
     with kernels_on():
-        got = compute(*tensors, options, wanted)
+        got = computed(tensors, options, wanted)
     assert_same(got, exact(tensors, options, wanted))
 
 
@@ -158,7 +162,7 @@ def test_lists_that_overflow_give_way(monkeypatch):
     options, wanted = LinearOptions(1.5, False), Wanted(True, True, False, False)
     tensors = made(0.05, bias=False)
     with kernels_on():
-        got = compute(*tensors, options, wanted)
+        got = computed(tensors, options, wanted)
     assert_same(got, exact(tensors, options, wanted))
 
 
@@ -171,15 +175,15 @@ def test_listed_logits_of_bfloat16_are_made_exact(name, monkeypatch):
     tensors[0], tensors[1] = (tensor.bfloat16() for tensor in tensors[:2])
     options, wanted = CASES[name], Wanted(False, False, True, False)
     with kernels_on():
-        got = compute(*tensors, options, wanted)
+        got = computed(tensors, options, wanted)
     assert_same(got, exact(tensors, options, wanted), tolerance=1e-5)
 
 
 @pytest.mark.parametrize("name", ["alpha_relu", "entmax", "softmax"])
 def test_a_loss_alone(name):
-    tensors, nothing = made(), Wanted(False, False, False, False)
+    tensors, nothing = made(), NOTHING
     with kernels_on():
-        got = compute(*tensors[:6], None, CASES[name], nothing)
+        got = compute(LinearTensors(*tensors[:6]), None, CASES[name], nothing)
     assert_same(got, exact([*tensors[:6], None], CASES[name], nothing))
 
 
@@ -191,7 +195,7 @@ def test_a_nan_is_not_hidden(name, wide, request):
     tensors = made()
     tensors[0][1, 2] = torch.nan
     with kernels_on():
-        got = compute(*tensors, CASES[name], Wanted(True, True, False, False))
+        got = computed(tensors, CASES[name], Wanted(True, True, False, False))
     assert got.losses[1].isnan()
     assert got.input[1].isnan().any()
     assert got.losses[[0, 3, 4]].isfinite().all()
@@ -208,7 +212,7 @@ def test_a_class_that_is_not_there_spoils_its_row_alone(name, way, monkeypatch):
     expected = exact(tensors, options, wanted)
     tensors[4][1], tensors[4][3] = CLASSES, -7
     with kernels_on():
-        got = compute(*tensors, options, wanted)
+        got = computed(tensors, options, wanted)
     assert got.losses[[1, 3]].isnan().all()
     for mine, truth in ((got.losses, expected.losses), (got.input, expected.input)):
         torch.testing.assert_close(
@@ -229,7 +233,7 @@ def test_all_classes_ruled_out(alpha, way, monkeypatch, request):
     tensors, wanted = made(), Wanted(True, True, False, False)
     tensors[2] = torch.full_like(tensors[2], -torch.inf)
     with kernels_on():
-        got = compute(*tensors, options, wanted)
+        got = computed(tensors, options, wanted)
     for made_of_it in (got, exact(tensors, options, wanted)):
         assert made_of_it.losses.tolist() == [torch.inf, torch.inf, 0, torch.inf, torch.inf]
     assert_same(got._replace(losses=None), exact(tensors, options, wanted)._replace(losses=None))
@@ -246,7 +250,7 @@ def test_tensors_of_any_strides(name):
     expanded = [*tensors[:5], torch.full((1,), 0.5, device=DEVICE).expand(CLASSES), tensors[6]]
     for given in (columns, expanded):
         with kernels_on():
-            got = compute(*given, CASES[name], wanted)
+            got = computed(given, CASES[name], wanted)
         assert_same(got, exact(given, CASES[name], wanted))
 
 

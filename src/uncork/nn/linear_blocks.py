@@ -6,10 +6,19 @@ is written twice), p − target takes their place, and goes through the two prod
 
 from __future__ import annotations
 
+from uncork.nn._rows import Alpha
 from uncork.nn._torch import torch
 from uncork.nn.families import AlphaReLUFamily, EntmaxFamily
 from uncork.nn.fenchel_young import reduce_loss
-from uncork.nn.linear_rows import LinearOptions, LinearResult, RowTargets, Wanted, row_targets
+from uncork.nn.linear_rows import (
+    LinearOptions,
+    LinearResult,
+    LinearTensors,
+    RowTargets,
+    Wanted,
+    as_tensor,
+    row_targets,
+)
 from uncork.nn.threshold import shifted
 
 Tensor = torch.Tensor
@@ -18,7 +27,7 @@ BLOCK_ELEMENTS = 1 << 22  # logits in memory at a time: 16 MiB in float32
 
 
 def loss_of_logits(
-    z: Tensor, target: Tensor, class_weight: Tensor | None, tau: Tensor, options: LinearOptions
+    z: Tensor, target: Tensor, class_weight: Tensor | None, tau: Alpha, options: LinearOptions
 ) -> Tensor:
     """Losses by row of raw logits (N, C), softcap included."""
     if options.softcap is not None:
@@ -38,17 +47,10 @@ def loss_of_logits(
 
 
 def compute(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    tau: Tensor,
-    target: Tensor,
-    class_weight: Tensor | None,
-    upstream: Tensor | None,
-    options: LinearOptions,
-    wanted: Wanted,
+    tensors: LinearTensors, upstream: Tensor | None, options: LinearOptions, wanted: Wanted
 ) -> LinearResult:
-    """input (N, d), weight (C, d), bias (C), target (N), upstream (N): dL/d(loss of a row)."""
+    """Losses by row, and the gradients wanted; upstream (N): dL/d(loss of a row)."""
+    input, weight, bias, tau, target, class_weight = tensors
     classes = weight.shape[0]
     wide = torch.float64 if input.dtype == torch.float64 else torch.float32
     keep = weight.dtype if options.float32_accumulation is False else wide
@@ -58,19 +60,19 @@ def compute(
     ):
         worst = target[(targets.classes < 0) | (targets.classes >= classes)][0]
         raise IndexError(f"target {int(worst)} is out of bounds for {classes} classes")
-    tau = tau.to(wide)
+    level = as_tensor(tau, wide, input.device)
     losses = torch.zeros(len(input), dtype=wide, device=input.device)
     d_input = torch.empty_like(input) if wanted.input else None
     d_weight = torch.zeros_like(weight, dtype=keep) if wanted.weight else None
     d_bias = torch.zeros(classes, dtype=wide, device=input.device) if wanted.bias else None
-    d_tau = torch.zeros_like(tau) if wanted.tau else None
+    d_tau = torch.zeros_like(level) if wanted.tau else None
     step = max(1, BLOCK_ELEMENTS // max(1, classes))
     for start in range(0, len(input), step):
         rows = slice(start, start + step)
         z = torch.nn.functional.linear(input[rows], weight).to(wide)
         if bias is not None:
             z = z + bias.to(wide)
-        losses[rows], r, slope = _block(z, targets.of(rows), class_weight, tau, options)
+        losses[rows], r, slope = _block(z, targets.of(rows), class_weight, level, options)
         if upstream is None or not wanted.any:
             continue
         above = upstream[rows, None].to(wide)
@@ -92,7 +94,7 @@ def compute(
         d_input,
         None if d_weight is None else d_weight.to(weight.dtype),
         None if d_bias is None or bias is None else d_bias.to(bias.dtype),
-        d_tau,
+        None if d_tau is None or not isinstance(tau, Tensor) else d_tau.to(tau.dtype),
     )
 
 

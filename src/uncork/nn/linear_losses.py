@@ -12,7 +12,7 @@ from uncork.errors import UncorkError
 from uncork.nn._rows import Alpha, check_alpha, check_floating
 from uncork.nn._torch import torch
 from uncork.nn.linear_core import linear_loss
-from uncork.nn.linear_rows import LinearOptions, Shard
+from uncork.nn.linear_rows import LinearOptions, LinearTensors, Shard
 
 Tensor = torch.Tensor
 
@@ -204,10 +204,11 @@ def checked_loss(
         alpha, tau is not None, ignore_index, label_smoothing, softcap, float32_accumulation, shard
     )
     rows = input.reshape(-1, input.shape[-1])
-    loss = linear_loss(
+    tensors = LinearTensors(
         rows if input_grad else rows.detach(), linear_weight, linear_bias,
-        0.0 if tau is None else tau, target.reshape(-1).long(), weight, reduction, options,
+        0.0 if tau is None else tau, target.reshape(-1).long(), weight,
     )  # fmt: skip
+    loss = linear_loss(tensors, reduction, options)
     return loss.reshape(target.shape) if reduction == "none" else loss
 
 

@@ -34,6 +34,17 @@ class LinearOptions:
     shard: Shard | None = None
 
 
+class LinearTensors(NamedTuple):
+    """What a linear loss is computed from. The first four may want gradients."""
+
+    input: Tensor  #: (N, d)
+    weight: Tensor  #: (C, d)
+    bias: Tensor | None  #: (C)
+    tau: Tensor | float
+    target: Tensor  #: (N) int64
+    class_weight: Tensor | None = None  #: (C)
+
+
 class Wanted(NamedTuple):
     """Which gradients are asked for."""
 
@@ -45,6 +56,9 @@ class Wanted(NamedTuple):
     @property
     def any(self) -> bool:
         return self.input or self.weight or self.bias or self.tau
+
+
+NOTHING = Wanted(False, False, False, False)
 
 
 class LinearResult(NamedTuple):
@@ -95,16 +109,10 @@ def row_targets(
     return RowTargets(index, counted, mass, hit, share / classes)
 
 
-def upstream_of(
-    reduction: str,
-    target: Tensor,
-    class_weight: Tensor | None,
-    options: LinearOptions,
-    dtype: torch.dtype,
-) -> Tensor:
+def upstream_of(reduction: str, tensors: LinearTensors, options: LinearOptions) -> Tensor:
     """dL/d(loss of a row), (N), where L is the rows' mean or sum."""
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    shares = row_weights(target, class_weight, options.ignore_index).to(wide)
+    wide = torch.float64 if tensors.input.dtype == torch.float64 else torch.float32
+    shares = row_weights(tensors.target, tensors.class_weight, options.ignore_index).to(wide)
     upstream = torch.ones_like(shares)
     if reduction == "mean":
         upstream /= shares.sum()
@@ -118,3 +126,9 @@ def row_weights(target: Tensor, class_weight: Tensor | None, ignore_index: int) 
         return counted.float()
     index = torch.where(counted, target, torch.zeros_like(target))
     return torch.where(counted, class_weight[index], 0.0)
+
+
+def as_tensor(tau: Tensor | float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    if isinstance(tau, Tensor):
+        return tau.to(dtype)
+    return torch.full((), tau, dtype=dtype, device=device)

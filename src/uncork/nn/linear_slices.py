@@ -30,7 +30,7 @@ from uncork.nn.kernels.residual import residual_kernel
 from uncork.nn.kernels.rows import GIVEN, MEAN, ONES, losses_kernel, prepare_kernel
 from uncork.nn.linear_lists import SHARE, Lists
 from uncork.nn.linear_parts import accumulate, block_size, row_stride, slice_width
-from uncork.nn.linear_rows import LinearOptions, LinearResult, Wanted
+from uncork.nn.linear_rows import NOTHING, LinearOptions, LinearResult, LinearTensors, Wanted
 from uncork.nn.linear_whole_rows import WholeRows
 
 Tensor = torch.Tensor
@@ -42,30 +42,36 @@ PROBED_ROWS = 32
 SMALL = 2 * 10**11
 
 
-@on_its_device
 def compute(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    tau: Tensor | float,
-    target: Tensor,
-    class_weight: Tensor | None,
+    tensors: LinearTensors,
     upstream: Tensor | None,
     options: LinearOptions,
     wanted: Wanted,
     reduction: str | None = None,
 ) -> LinearResult:
-    """input (N, d), weight (C, d), bias (C), target (N), upstream (N): dL/d(loss of a row).
+    """Losses by row, and the gradients wanted; upstream (N): dL/d(loss of a row).
 
     reduction "mean" or "sum": upstream is what that makes of 1, and the result has the total.
     """
     if upstream is None and reduction is None:
-        wanted = Wanted(False, False, False, False)
+        wanted = NOTHING
+    return _compute(tensors.input, tensors, upstream, options, wanted, reduction)
+
+
+@on_its_device
+def _compute(
+    x: Tensor,
+    tensors: LinearTensors,
+    upstream: Tensor | None,
+    options: LinearOptions,
+    wanted: Wanted,
+    reduction: str | None,
+) -> LinearResult:
     # Kernels know the strides of logits alone: a column of labels, say, is copied.
     return Head(
-        input.contiguous(), weight.contiguous(), _in_one_piece(bias), tau,
-        _in_one_piece(class_weight), target.contiguous(), _in_one_piece(upstream), options, wanted,
-        reduction,
+        x.contiguous(), tensors.weight.contiguous(), _in_one_piece(tensors.bias), tensors.tau,
+        _in_one_piece(tensors.class_weight), tensors.target.contiguous(), _in_one_piece(upstream),
+        options, wanted, reduction,
     ).run()  # fmt: skip
 
 

@@ -21,9 +21,11 @@ from uncork.nn.linear_losses import check_number, checked_loss
 from uncork.nn.linear_rows import (
     LinearOptions,
     LinearResult,
+    LinearTensors,
     RowTargets,
     Shard,
     Wanted,
+    as_tensor,
     row_targets,
 )
 from uncork.nn.threshold import Exchange, entmax_shift, power_level, shifted
@@ -97,17 +99,10 @@ def _place(weight: Tensor, group: Any) -> tuple[int, int]:
 
 
 def compute(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    tau: Tensor,
-    target: Tensor,
-    class_weight: Tensor | None,
-    upstream: Tensor | None,
-    options: LinearOptions,
-    wanted: Wanted,
+    tensors: LinearTensors, upstream: Tensor | None, options: LinearOptions, wanted: Wanted
 ) -> LinearResult:
     """As `linear_blocks.compute`, for this process's share of the classes."""
+    input, weight, bias, tau, target, class_weight = tensors
     shard = options.shard
     assert shard is not None
     wide = torch.float64 if input.dtype == torch.float64 else torch.float32
@@ -117,13 +112,13 @@ def compute(
     share = None
     if class_weight is not None:
         share = class_weight[shard.first : shard.first + len(weight)].to(wide)
-    tau = tau.to(wide)
+    level = as_tensor(tau, wide, input.device)
     # Hidden states' gradients are summed over processes, so they are kept wide until then.
     d_input = torch.zeros_like(input, dtype=wide) if wanted.input else None
     keep = weight.dtype if options.float32_accumulation is False else wide
     d_weight = torch.zeros_like(weight, dtype=keep) if wanted.weight else None
     d_bias = torch.zeros(len(weight), dtype=wide, device=input.device) if wanted.bias else None
-    d_tau = torch.zeros_like(tau) if wanted.tau else None
+    d_tau = torch.zeros_like(level) if wanted.tau else None
     losses = torch.zeros(len(input), dtype=wide, device=input.device)
     # Everybody must take the same blocks, whatever its own share.
     step = max(1, BLOCK_ELEMENTS // shard.classes)
@@ -132,7 +127,7 @@ def compute(
         z = torch.nn.functional.linear(input[rows], weight).to(wide)
         if bias is not None:
             z = z + bias.to(wide)
-        block = _Block(z, targets.of(rows), share, tau, options, shard)
+        block = _Block(z, targets.of(rows), share, level, options, shard)
         losses[rows] = block.losses
         if upstream is None or not wanted.any:
             continue
@@ -154,7 +149,7 @@ def compute(
         None if d_input is None else d_input.to(input.dtype),
         None if d_weight is None else d_weight.to(weight.dtype),
         None if d_bias is None or bias is None else d_bias.to(bias.dtype),
-        d_tau,
+        None if d_tau is None or not isinstance(tau, Tensor) else d_tau.to(tau.dtype),
     )
 
 
