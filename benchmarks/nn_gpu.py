@@ -2,8 +2,8 @@
 
 Transforms, forward and backward, over logits of standard deviation 10^-1.5 to 10^2; losses of given
 logits, forward + backward, beside cross entropy; and a linear layer with its loss, forward +
-backward in bfloat16 with gradients for input and weight. Everything
-runs in one process on the same tensors, taking turns; a time is the median of several batches.
+backward in bfloat16 with gradients for input and weight, large and small. Everything runs in one
+process on the same tensors, taking turns; a time is the median of several batches.
 Peers that can be imported take part: torch.compile, Liger (`liger_kernel`), CCE
 (`cut_cross_entropy`), entmax, AdaSplash (`adasplash`).
 
@@ -27,6 +27,7 @@ import uncork.nn.functional as F
 
 Work = Callable[[], Any]
 TRANSFORMS = [(4096, 32768, "float32"), (2048, 128256, "float32"), (4096, 50257, "bfloat16")]
+SMALL = [(1024, 1000, 512), (8192, 10000, 512)]
 LOSSES = [(8192, 256000, 2304), (8192, 128256, 4096), (8192, 32768, 512), (16384, 50257, 768)]
 SCALES = [10 ** (e / 2) for e in range(-3, 5)]
 
@@ -321,6 +322,27 @@ def losses(machine: dict[str, float], scales: list[float]) -> list[dict[str, Any
     return rows
 
 
+def small_problems(machine: dict[str, float], scales: list[float]) -> list[dict[str, Any]]:
+    """A layer and its loss where memory is no worry: in one, and one after the other."""
+    linear = torch.nn.functional.linear
+    cases: dict[str, Callable[..., torch.Tensor]] = {
+        "cross_entropy(linear)": lambda x, w, t: torch.nn.functional.cross_entropy(linear(x, w), t),
+        "linear_cross_entropy": F.linear_cross_entropy,
+        "entmax_loss(linear)": lambda x, w, t: F.entmax_loss(linear(x, w), t),
+        "linear_entmax_loss": F.linear_entmax_loss,
+        "alpha_relu_loss(linear)": lambda x, w, t: F.alpha_relu_loss(linear(x, w), t, tau=1.0),
+        "linear_alpha_relu_loss": lambda x, w, t: F.linear_alpha_relu_loss(x, w, t, tau=1.0),
+    }
+    rows = []
+    for n, classes, d in SMALL:
+        ceiling = 6 * n * classes * d / machine["product TFLOP/s"] / 1e9
+        row: dict[str, Any] = {"rows": n, "classes": classes, "features": d}
+        row |= loss_rows(cases, inputs(n, classes, d, "random"), ceiling)
+        print(json.dumps(row), flush=True)
+        rows.append(row)
+    return rows
+
+
 def sweep(data: Any, scales: list[float], ceiling: float, like: Any) -> list[dict[str, Any]]:
     """The sparse losses over the logits' scale; softmax's cost does not depend on it."""
     x, w, target = data
@@ -346,28 +368,28 @@ def sweep(data: Any, scales: list[float], ceiling: float, like: Any) -> list[dic
     return rows
 
 
+PARTS = {
+    "transforms": transforms, "logit losses": logit_losses, "losses": losses,
+    "small problems": small_problems,
+}  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="losses at three scales of the logits")
-    parser.add_argument("--only", choices=["transforms", "logit losses", "losses"])
+    parser.add_argument("--only", choices=list(PARTS))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nn_gpu.json"))
     options = parser.parse_args()
     quick = [SCALES[0], 1.0, 10.0]
-    scales = (
-        {"transforms": SCALES, "logit losses": SCALES, "losses": quick}
-        if options.quick
-        else dict.fromkeys(("transforms", "logit losses", "losses"), SCALES)
-    )
     machine = ceilings()
     print(json.dumps(machine), flush=True)
     result: dict[str, Any] = {
         "device": torch.cuda.get_device_name(0), "torch": torch.__version__, "ceilings": machine,
     }  # fmt: skip
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    parts = {"transforms": transforms, "logit losses": logit_losses, "losses": losses}
-    for name, measure in parts.items():
+    for name, measure in PARTS.items():
         if options.only in (None, name):
-            result[name] = measure(machine, scales[name])
+            result[name] = measure(machine, quick if options.quick and name == "losses" else SCALES)
             options.out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
 

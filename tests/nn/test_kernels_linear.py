@@ -314,23 +314,62 @@ def test_bfloat16_errors_are_at_most_twice_those_of_torchs_cross_entropy(name, s
     fused, unfused, options = losses[name]
 
     def errors(loss, exact_loss, **options):
+        """Of value, input's and weight's gradient; and what rounding alone makes of the latter."""
         leaves = [leaf.detach().requires_grad_() for leaf in (x, w)]
         wide = [leaf.detach().double().requires_grad_() for leaf in (x, w)]
         value, truth = loss(*leaves), exact_loss(wide[0] @ wide[1].T, target, **options)
-        made = torch.autograd.grad(value, leaves)
-        exact_made = torch.autograd.grad(truth, wide)
-        pairs = zip((value, *made), (truth, *exact_made), strict=True)
+        made = (value.detach(), *torch.autograd.grad(value, leaves))
+        exact_made = (truth.detach(), *torch.autograd.grad(truth, wide))
+        rounded = (truth.detach(), *(gradient.bfloat16() for gradient in exact_made[1:]))
         return [
-            float((a.detach().double() - b.detach()).norm() / b.detach().norm()) for a, b in pairs
+            [float((a.double() - b).norm() / b.norm()) for a, b in zip(of, exact_made, strict=True)]
+            for of in (made, rounded)
         ]
 
     cross_entropy = torch.nn.functional.cross_entropy
-    theirs = errors(lambda a, b: cross_entropy(a @ b.T, target), cross_entropy)
-    if name.endswith("dense") or scale == 0.1:
-        # Most classes positive: every logit counts, and all are rounded to bfloat16. What torch
-        # makes of the same loss, logits and all, is then the judge where it is the worse one.
-        same = errors(lambda a, b: unfused(a @ b.T, target, **options), unfused, **options)
-        theirs = [max(pair) for pair in zip(theirs, same, strict=True)]
-    mine = errors(lambda a, b: fused(a, b, target, **options), unfused, **options)
-    print(name, scale, "ours", mine, "torch", theirs)
-    assert all(a <= 2 * b + 1e-4 for a, b in zip(mine, theirs, strict=True)), (mine, theirs)
+    theirs, _ = errors(lambda a, b: cross_entropy(a @ b.T, target), cross_entropy)
+    mine, least = errors(lambda a, b: fused(a, b, target, **options), unfused, **options)
+    print(name, scale, "ours", mine, "torch", theirs, "rounding", least)
+    # Cross entropy's gradient is mostly its targets', which bfloat16 holds exactly where logits
+    # are flat: less than rounding any other gradient costs is not asked for.
+    allowed = [2 * max(pair) for pair in zip(theirs, least, strict=True)]
+    assert all(a <= most for a, most in zip(mine, allowed, strict=True)), (mine, allowed)
+
+
+@pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile's own
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["alpha_relu", "entmax", "softmax"])
+def test_compiled_checkpointed_and_under_autocast(name, dtype, monkeypatch):
+    """A body in front, weights in float32: as eagerly, and as the two steps one after the other."""
+    monkeypatch.undo()
+    losses = {
+        "alpha_relu": (F.linear_alpha_relu_loss, F.alpha_relu_loss),
+        "entmax": (F.linear_entmax_loss, F.entmax_loss),
+        "softmax": (F.linear_cross_entropy, torch.nn.functional.cross_entropy),
+    }
+    fused, unfused = losses[name]
+    torch.manual_seed(0)
+    body, head = torch.nn.Linear(64, 64, device="cuda"), torch.nn.Linear(64, 5003, device="cuda")
+    x = torch.randn(96, 64, device="cuda")
+    target = torch.randint(0, 5003, (96,), device="cuda")
+    leaves = [*body.parameters(), *head.parameters()]
+
+    def together(x):
+        with torch.autocast("cuda", dtype):
+            return fused(body(x).tanh(), head.weight, target, linear_bias=head.bias)
+
+    def one_after_the_other(x):
+        with torch.autocast("cuda", dtype):
+            return unfused(head(body(x).tanh()).float(), target)
+
+    def checkpointed(x):
+        return torch.utils.checkpoint.checkpoint(together, x, use_reentrant=False)
+
+    expected = one_after_the_other(x)
+    truth = torch.autograd.grad(expected * 1024, leaves)
+    for way in (together, torch.compile(together, fullgraph=True), checkpointed):
+        loss = way(x)
+        torch.testing.assert_close(loss, expected.float(), rtol=5e-3, atol=1e-4)
+        for mine, other in zip(torch.autograd.grad(loss * 1024, leaves), truth, strict=True):
+            assert (mine - other).norm() <= 0.03 * other.norm()
