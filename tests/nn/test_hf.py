@@ -1,6 +1,7 @@
 """Inside transformers: the loss signature, the trainer's, and decoding from sparse outputs."""
 
 import itertools
+import pickle
 
 import pytest
 
@@ -126,6 +127,56 @@ def test_the_trainer_itself_trains_with_it(tokens, tmp_path):
 def test_an_unknown_loss_is_named():
     with pytest.raises(ValueError, match="alpha_relu, entmax"):
         unn.hf.causal_lm_loss("entmaxx")
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: unn.hf.causal_lm_loss("entmax", tau=0.1), "entmax takes alpha, weight"),
+        (lambda: unn.hf.trainer_loss("alpha_relu", reduction="sum"), "got 'reduction'"),
+        (lambda: unn.hf.EntmaxLogitsProcessor(0.5), "alpha must be"),
+        (lambda: unn.hf.AlphaReLULogitsProcessor(1.0), "alpha must be"),
+    ],
+)
+def test_wrong_options_are_said_before_the_first_batch(make, says):
+    with pytest.raises(ValueError, match=says):
+        make()
+
+
+def test_losses_are_pickled_with_their_model(model, tokens):
+    before = model.loss_function
+    try:
+        model.loss_function = unn.hf.causal_lm_loss("entmax", alpha=1.3)
+        loaded = pickle.loads(pickle.dumps(model))
+        expected = model(tokens, labels=tokens).loss
+    finally:
+        model.loss_function = before
+    torch.testing.assert_close(loaded(tokens, labels=tokens).loss, expected)
+    pickle.loads(pickle.dumps(unn.hf.trainer_loss("sparsemax")))
+
+
+def test_a_token_classifier_that_asks_its_loss_function_is_given_it(model, tokens):
+    classifier = transformers.LlamaForTokenClassification(model.config).eval()
+    logits = classifier(tokens).logits  # of two classes
+    classifier.loss_function = unn.hf.masked_lm_loss("entmax")
+    torch.testing.assert_close(
+        classifier(tokens, labels=tokens % 2).loss,
+        F.entmax_loss(logits.reshape(-1, 2), tokens.reshape(-1) % 2),
+    )
+
+
+def test_a_processor_does_not_mind_a_fused_loss(model, tokens):
+    from uncork.nn import patch
+
+    try:
+        patch.fuse_loss(model)
+        with unn.hf.AlphaReLULogitsProcessor(1.5, 0.1, model=model) as processor:
+            model(tokens)
+            noted = processor._raw
+            model(tokens, labels=tokens)
+            assert processor._raw is noted
+    finally:
+        patch.unfuse_loss(model)
 
 
 def test_sampling_draws_from_the_sparse_distribution(model, tokens):

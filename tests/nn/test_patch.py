@@ -1,12 +1,15 @@
 """Real models of transformers with the fused loss: equal losses, equal gradients, no logits."""
 
+import copy
+import pickle
+
 import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from uncork import UncorkError  # noqa: E402
-from uncork.nn import hf, patch  # noqa: E402
+from uncork.nn import ArgmaxableLinear, hf, patch  # noqa: E402
 
 SIZES = {
     "vocab_size": 97,
@@ -116,6 +119,189 @@ def test_a_trainer_trains_it(tmp_path):
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     assert losses[-1] < losses[0]
+
+
+def test_copies_and_pickles_are_models_of_their_own():
+    model, ids, labels = made("llama")
+    patch.fuse_loss(model, "entmax", alpha=1.3)
+    expected = model(ids, labels=labels).loss
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        torch.testing.assert_close(other(ids, labels=labels).loss, expected)
+        with torch.no_grad():
+            other.lm_head.weight.zero_()
+        assert other(ids, labels=labels).loss != expected
+        patch.unfuse_loss(other)
+        assert type(other) is transformers.LlamaForCausalLM
+        assert other(ids, labels=labels).logits is not None
+    torch.testing.assert_close(model(ids, labels=labels).loss, expected)
+    assert model._replicate_for_data_parallel().forward.__self__ is not model
+
+
+def test_a_checkpoint_is_the_plain_models(tmp_path):
+    model, ids, labels = made("llama")
+    patch.fuse_loss(model, "softmax").save_pretrained(tmp_path)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert type(loaded) is transformers.LlamaForCausalLM
+    torch.testing.assert_close(model(ids, labels=labels).loss, loaded(ids, labels=labels).loss)
+
+
+@pytest.fixture
+def accelerator():
+    accelerate = pytest.importorskip("accelerate")
+    state = accelerate.state.AcceleratorState  # one for the whole process, until it is told so
+    state._reset_state(reset_partial_state=True)
+    yield accelerate.Accelerator(cpu=True, mixed_precision="bf16")
+    state._reset_state(reset_partial_state=True)
+
+
+def test_accelerate_wraps_and_unwraps_it(accelerator):
+    model, ids, labels = made("llama")
+    expected = patch.fuse_loss(model, "entmax")(ids, labels=labels).loss
+    prepared = accelerator.prepare(model)
+    torch.testing.assert_close(prepared(ids, labels=labels).loss, expected, rtol=0.02, atol=0.02)
+    plain = accelerator.unwrap_model(prepared, keep_fp32_wrapper=False)
+    torch.testing.assert_close(plain(ids, labels=labels).loss, expected)
+    patch.unfuse_loss(plain)
+    assert plain(ids, labels=labels).logits is not None
+
+
+def test_outputs_are_asked_for_as_ever():
+    model, ids, labels = made("llama")
+    kept = {"labels": labels[:, -4:], "logits_to_keep": 4}
+    some = {"labels": labels[:, :3], "logits_to_keep": torch.tensor([0, 1, 2])}
+    expected = [model(ids, **asked).loss for asked in (kept, some)]
+    states = model(ids, output_hidden_states=True).hidden_states
+    patch.fuse_loss(model, "softmax")
+    torch.testing.assert_close([model(ids, **asked).loss for asked in (kept, some)], expected)
+    found = model(ids, labels=labels, output_hidden_states=True)
+    torch.testing.assert_close(found.hidden_states, states)
+    model.config.return_dict = False
+    torch.testing.assert_close(model(ids, labels=labels)[0], found.loss)
+    torch.testing.assert_close(model(ids, labels=labels, return_dict=True).loss, found.loss)
+
+
+@pytest.mark.parametrize("kind", ["cohere", "granite", "gemma2"])
+def test_a_bias_is_scaled_as_the_logits_are(kind):
+    model, ids, labels = made(kind)
+    head = torch.nn.Linear(16, 97)
+    torch.nn.init.normal_(head.bias, 0, 3)
+    model.set_output_embeddings(head)
+    expected = model(ids, labels=labels).loss
+    patch.fuse_loss(model, "softmax")
+    torch.testing.assert_close(model(ids, labels=labels).loss, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_an_argmaxable_layer_is_taken():
+    model, ids, labels = made("llama")
+    model.lm_head = ArgmaxableLinear.from_linear(model.lm_head, "bias")
+    expected = model(ids, labels=labels).loss
+    truth = gradients(model, expected)
+    got = patch.fuse_loss(model, "softmax")(ids, labels=labels).loss
+    torch.testing.assert_close(got, expected)
+    torch.testing.assert_close(gradients(model, got), truth, rtol=1e-4, atol=1e-6)
+
+
+class Adapted(torch.nn.Linear):
+    """As LoRA's and quantised layers are: a weight, and a forward that does more."""
+
+    def forward(self, input):
+        return 2 * super().forward(input)
+
+
+def test_an_output_layer_that_does_more_is_refused_even_if_it_comes_later():
+    model, ids, labels = made("llama")
+    patch.fuse_loss(model, "softmax")
+    plain = model.lm_head
+    model.lm_head = Adapted(16, 97, bias=False)
+    with pytest.raises(UncorkError, match="got Adapted"):
+        model(ids, labels=labels)
+    assert model(ids).logits is not None
+    model.lm_head = plain
+    hook = plain.register_forward_hook(lambda layer, arguments, output: 2 * output)
+    with pytest.raises(UncorkError, match="hooks"):
+        model(ids, labels=labels)
+    hook.remove()
+    model(ids, labels=labels)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_it_compiles_as_one_graph():
+    torch._dynamo.reset()
+    model, ids, labels = made("llama")
+    patch.fuse_loss(model, "alpha_relu", tau=torch.tensor(0.2), weight=torch.rand(97))
+    expected = model(ids, labels=labels).loss
+    truth = gradients(model, expected)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    got = compiled(ids, labels=labels).loss
+    torch.testing.assert_close(got, expected)
+    torch.testing.assert_close(gradients(model, got), truth, rtol=1e-4, atol=1e-6)
+
+
+def tiny(kind, **sizes):
+    """Without weights: what is refused is not run."""
+    with torch.device("meta"):
+        return kind(kind.config_class(**sizes))
+
+
+def own_forward(model):
+    model.forward = lambda *arguments, **keywords: None
+    return model
+
+
+class OwnLoss(transformers.LlamaForCausalLM):
+    def forward(self, *arguments, **keywords):
+        return super().forward(*arguments, **keywords)
+
+
+GPT2 = {"n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 9}
+T5 = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2, "vocab_size": 9}
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: torch.nn.DataParallel(made("llama")[0]), "fuse the loss of its .module"),
+        (
+            lambda: torch.compile(made("llama")[0], backend="eager"),
+            "fuse the loss of its ._orig_mod",
+        ),
+        (lambda: own_forward(made("llama")[0]), "its own forward in front"),
+        (lambda: tiny(OwnLoss, **SIZES), "OwnLoss does not compute as llama's"),
+        (lambda: tiny(transformers.GPT2DoubleHeadsModel, **GPT2), "does not compute as gpt2's"),
+        (lambda: tiny(transformers.LlamaModel, **SIZES), "does not compute as llama's"),
+        (lambda: tiny(transformers.T5ForConditionalGeneration, **T5), "encoder-decoder"),
+        (lambda: torch.nn.Linear(3, 3), "model type None"),
+    ],
+)
+def test_a_model_of_another_kind_is_named(make, says):
+    with pytest.raises(UncorkError, match=says):
+        patch.fuse_loss(make())
+
+
+def test_no_assurance_makes_up_for_what_a_model_lacks():
+    model, _, _ = made("llama")
+    model.config.get_text_config = lambda: None  # as that of a model which also takes images
+    with pytest.raises(UncorkError, match="more than text"):
+        patch.fuse_loss(model, unknown_model=True)
+    with pytest.raises(UncorkError, match=r"no \.get_output_embeddings"):
+        patch.fuse_loss(torch.nn.Linear(3, 3), unknown_model=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"alpha": 0.5}, "alpha must be"),
+        ({"tau": 0.1}, "entmax takes alpha, weight"),
+        ({"softcap": 3.0}, "got 'softcap'"),
+        ({"weight": torch.ones(5)}, "one value per class"),
+        ({"label_smoothing": 2.0}, "label_smoothing must be"),
+    ],
+)
+def test_wrong_options_are_said_before_the_first_batch(options, says):
+    model, ids, labels = made("llama")
+    with pytest.raises(UncorkError, match=says):
+        patch.fuse_loss(model, "entmax", **options)
+    assert model(ids, labels=labels).logits is not None
 
 
 def test_what_it_cannot_do_is_said():

@@ -80,7 +80,8 @@ def test_batches_stream_to_the_same_value_and_masks_leave_rows_out():
     whole = unn.tau_from_data(z)
     assert unn.tau_from_data(iter([z[:3], z[3:4], z[4:]])) == pytest.approx(whole, abs=1e-12)
     keep = torch.arange(10) < 6
-    assert unn.tau_from_data(z, mask=keep) == pytest.approx(unn.tau_from_data(z[:6]), abs=1e-12)
+    for mask in (keep, keep.long()):  # an attention mask is of integers
+        assert unn.tau_from_data(z, mask=mask) == pytest.approx(unn.tau_from_data(z[:6]), abs=1e-12)
     z[7] = -torch.inf
     rest = [i for i in range(10) if i != 7]
     assert unn.tau_from_data(z) == pytest.approx(unn.tau_from_data(z[rest]), abs=1e-12)
@@ -88,6 +89,10 @@ def test_batches_stream_to_the_same_value_and_masks_leave_rows_out():
         unn.tau_from_data(z[7:8])
     with pytest.raises(ValueError, match="TauMeter"):
         unn.tau_from_data([z], mask=keep)
+    with pytest.raises(ValueError, match=r"shape of the rows, \(10,\), got \(3,\)"):
+        unn.tau_from_data(z, mask=keep[:3])
+    with pytest.raises(ValueError, match="alpha must be finite and > 1"):
+        unn.tau_from_data(z, alpha=1.0)  # softmax has no threshold
 
 
 def test_calibrate_tau_sets_the_layer_inside_a_model():
@@ -113,3 +118,15 @@ def test_calibrate_tau_sets_the_loss_of_a_model_that_returns_logits():
     )
     with pytest.raises(ValueError, match="criterion"):
         unn.calibrate_tau(model, batch)
+    with pytest.raises(ValueError, match="EntmaxLoss has no tau"):
+        unn.calibrate_tau(model, batch, criterion=unn.EntmaxLoss())
+    with pytest.raises(ValueError, match="no logits but dict"):
+        unn.calibrate_tau(_Named(), batch, criterion=loss)
+    assert unn.calibrate_tau(_Named(), batch, criterion=loss, logits_of=lambda made: made["z"])
+
+
+class _Named(torch.nn.Module):
+    """Returns its logits under a name of its own."""
+
+    def forward(self, batch):
+        return {"z": batch}

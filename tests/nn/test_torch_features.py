@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 import uncork.nn as unn  # noqa: E402
 import uncork.nn.functional as F  # noqa: E402
+from uncork import UncorkError  # noqa: E402
 
 TARGET = torch.tensor([3, 0, -100, 5, 1, 2])
 FUNCTIONS = {
@@ -243,6 +244,35 @@ def test_cuda_equals_cpu_without_host_synchronisation(name, z):
     finally:
         torch.cuda.set_sync_debug_mode("default")
     torch.testing.assert_close((value.cpu(), gradient.cpu()), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_modules_show_their_parameters_wherever_they_are():
+    assert "alpha=1.3000" in repr(unn.EntmaxLoss(torch.nn.Parameter(torch.tensor(1.3))))
+    assert "alpha=tensor(2, 1)" in repr(unn.Entmax(torch.tensor([[1.2], [1.3]])))
+    for module in (unn.AlphaReLU(tau=0.2), unn.LinearAlphaReLULoss(tau=0.2)):
+        assert "tau=0.2000" in repr(module)
+        assert "tau=tensor()" in repr(module.to("meta"))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: unn.LinearAlphaReLULoss(tau=torch.zeros(3)), "one value for all rows"),
+        (lambda: unn.NormmaxLoss(torch.nn.Parameter(torch.tensor(2.0))), "alpha must be a number"),
+        (
+            lambda: F.normmax_loss(
+                torch.ones(1, 3), TARGET[:1], alpha=torch.ones((), requires_grad=True)
+            ),
+            "alpha receives no gradient",
+        ),
+        (lambda: unn.Budget(torch.nn.Parameter(torch.tensor(2.0))), "budget must be a number"),
+        (lambda: unn.ArgmaxableLinear(3, 4, "length"), "expected norm or bias"),
+        (lambda: unn.ArgmaxableLinear.from_linear(torch.nn.Embedding(4, 3)), "got Embedding"),
+    ],
+)
+def test_what_a_module_cannot_take_is_said(make, says):
+    with pytest.raises(UncorkError, match=says):
+        make()
 
 
 def _train_on_one_rank(rank, port, z, target, results):

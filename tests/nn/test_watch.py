@@ -150,6 +150,10 @@ def test_lightning_logs_the_counts(tmp_path) -> None:  # type: ignore[no-untyped
 def test_what_cannot_be_watched_is_refused() -> None:
     with pytest.raises(UncorkError, match="every 0"):
         Watch(nn.Linear(2, 3), every=0)
+    with pytest.raises(UncorkError, match=r"every 1\.5"):
+        Watch(nn.Linear(2, 3), every=1.5)  # type: ignore[arg-type]
+    with pytest.raises(UncorkError, match="not Tensor"):
+        Watch(torch.randn(3, 2))
     with pytest.raises(UncorkError, match="classes × features"):
         Watch(lambda: (torch.randn(3), None)).count()
     assert np.isfinite(Watch(nn.Linear(2, 3)).count()["seconds"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from uncork.errors import UncorkError
 from uncork.nn._torch import torch
 
 Tensor = torch.Tensor
@@ -47,9 +48,9 @@ class ArgmaxableLinear(torch.nn.Module):
     ) -> None:
         super().__init__()
         if how not in HOW:
-            raise ValueError(f"how={how!r}: expected {' or '.join(HOW)}")
+            raise UncorkError(f"how={how!r}: expected {' or '.join(HOW)}")
         if scale is not None and not (scale > 0 and math.isfinite(scale)):
-            raise ValueError(f"scale={scale}: expected a positive number")
+            raise UncorkError(f"scale={scale}: expected a positive number")
         self.in_features, self.out_features, self.how = in_features, out_features, how
         # Rows as torch.nn.Linear draws them have this length; and x ≈ w is a sensible input.
         first = (1 / math.sqrt(3) if how == "norm" else 1.0) if scale is None else scale
@@ -113,6 +114,8 @@ class ArgmaxableLinear(torch.nn.Module):
         cls, linear: torch.nn.Linear, how: str = "norm", **settings: object
     ) -> ArgmaxableLinear:
         """A layer that starts from a trained one: its rows; its bias is left behind."""
+        if not isinstance(linear, torch.nn.Linear):
+            raise UncorkError(f"expected a torch.nn.Linear, got {type(linear).__name__}")
         weight = linear.weight
         if how == "norm":
             settings.setdefault("scale", float(_wide(weight).norm(dim=1).mean()))
@@ -141,7 +144,9 @@ def _checked_metric(metric: Tensor | None, features: int, like: Tensor) -> Tenso
         return None
     metric = torch.as_tensor(metric)
     if metric.shape != (features, features):
-        raise ValueError(f"metric has shape {tuple(metric.shape)}: expected {(features, features)}")
+        raise UncorkError(
+            f"metric has shape {tuple(metric.shape)}: expected {(features, features)}"
+        )
     if not torch.allclose(metric, metric.T) or torch.linalg.eigvalsh(metric.double())[0] <= 0:
-        raise ValueError("metric is not symmetric and positive definite")
+        raise UncorkError("metric is not symmetric and positive definite")
     return metric.to(like).clone()

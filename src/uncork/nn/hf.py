@@ -9,11 +9,14 @@ Nothing here imports transformers: it calls these objects, not the other way rou
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 from uncork.errors import UncorkError
 from uncork.nn import functional as F
+from uncork.nn._rows import check_alpha
 from uncork.nn._torch import torch
 
 Tensor = torch.Tensor
@@ -25,13 +28,19 @@ _LOSSES: dict[str, Callable[..., Tensor]] = {
     "alpha_relu": F.alpha_relu_loss,
     "normmax": F.normmax_loss,
 }
+_OF_THE_CALL = ("input", "target", "ignore_index", "reduction")
 
 
-def _loss(name: str | Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _loss(name: str | Callable[..., Tensor], options: dict[str, Any]) -> Callable[..., Tensor]:
     if callable(name):
         return name
     if name not in _LOSSES:
         raise UncorkError(f"loss must be one of {', '.join(sorted(_LOSSES))}, got {name!r}")
+    parameters = inspect.signature(_LOSSES[name]).parameters
+    taken = [option for option in parameters if option not in _OF_THE_CALL]
+    for option in options:  # said now and not at the first batch
+        if option not in taken:
+            raise UncorkError(f"{name} takes {', '.join(taken)}, got {option!r}")
     return _LOSSES[name]
 
 
@@ -54,49 +63,70 @@ def _reduced(
     return total / (count.to(total.device) if isinstance(count, Tensor) else count)
 
 
+def _next_token(
+    loss: Callable[..., Tensor],
+    options: dict[str, Any],
+    logits: Tensor,
+    labels: Tensor,
+    vocab_size: int,
+    num_items_in_batch: Tensor | int | None = None,
+    ignore_index: int = -100,
+    shift_labels: Tensor | None = None,
+    **unused: Any,
+) -> Tensor:
+    if shift_labels is None:
+        padded = torch.nn.functional.pad(labels, (0, 1), value=ignore_index)
+        shift_labels = padded[..., 1:]
+    rows, target = logits.reshape(-1, vocab_size), shift_labels.reshape(-1)
+    return _reduced(loss, rows, target, num_items_in_batch, ignore_index, options)
+
+
+def _same_token(
+    loss: Callable[..., Tensor],
+    options: dict[str, Any],
+    logits: Tensor,
+    labels: Tensor,
+    vocab_size: Any = None,  # token classifiers pass their configuration: the logits tell
+    num_items_in_batch: Tensor | int | None = None,
+    ignore_index: int = -100,
+    **unused: Any,
+) -> Tensor:
+    rows, target = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+    return _reduced(loss, rows, target, num_items_in_batch, ignore_index, options)
+
+
+def _of_outputs(
+    family: Callable[..., Tensor],
+    ignore_index: int,
+    outputs: Any,
+    labels: Tensor,
+    num_items_in_batch: Tensor | int | None = None,
+) -> Tensor:
+    logits = outputs["logits"] if isinstance(outputs, dict) else outputs.logits
+    return family(logits, labels, logits.shape[-1], num_items_in_batch, ignore_index=ignore_index)
+
+
+# Partials, not closures: a model that holds one can be pickled, and so sent to other processes.
+
+
 def causal_lm_loss(name: str | Callable[..., Tensor] = "entmax", **options: Any) -> Any:
     """A drop-in for transformers' ForCausalLMLoss: `model.loss_function = causal_lm_loss(...)`.
 
     Labels are shifted here, as there. `options` go to the loss: alpha, tau, weight,
     label_smoothing.
     """
-    loss = _loss(name)
-
-    def loss_function(
-        logits: Tensor,
-        labels: Tensor,
-        vocab_size: int,
-        num_items_in_batch: Tensor | int | None = None,
-        ignore_index: int = -100,
-        shift_labels: Tensor | None = None,
-        **unused: Any,
-    ) -> Tensor:
-        if shift_labels is None:
-            padded = torch.nn.functional.pad(labels, (0, 1), value=ignore_index)
-            shift_labels = padded[..., 1:]
-        rows, target = logits.reshape(-1, vocab_size), shift_labels.reshape(-1)
-        return _reduced(loss, rows, target, num_items_in_batch, ignore_index, options)
-
-    return loss_function
+    return functools.partial(_next_token, _loss(name, options), options)
 
 
 def masked_lm_loss(name: str | Callable[..., Tensor] = "entmax", **options: Any) -> Any:
     """As :func:`causal_lm_loss` for models whose labels are not shifted: masked language models,
-    encoder-decoders, token classification."""
-    loss = _loss(name)
+    token classification.
 
-    def loss_function(
-        logits: Tensor,
-        labels: Tensor,
-        vocab_size: int,
-        num_items_in_batch: Tensor | int | None = None,
-        ignore_index: int = -100,
-        **unused: Any,
-    ) -> Tensor:
-        rows, target = logits.reshape(-1, vocab_size), labels.reshape(-1)
-        return _reduced(loss, rows, target, num_items_in_batch, ignore_index, options)
-
-    return loss_function
+    Only for models that ask their `loss_function`: ModernBERT does, and Llama's token classifier;
+    BERT, T5 and BART compute cross entropy themselves whatever it is set to. For those
+    :func:`trainer_loss` with `shift=False`.
+    """
+    return functools.partial(_same_token, _loss(name, options), options)
 
 
 def trainer_loss(
@@ -108,20 +138,12 @@ def trainer_loss(
 ) -> Any:
     """For `Trainer(compute_loss_func=...)`: takes the model's outputs and the labels.
 
-    `shift` for causal language models; False for classifiers and encoder-decoders.
+    `shift` for causal language models; False for classifiers and encoder-decoders. Trainer then
+    keeps the labels from the model, so an encoder-decoder's batches need `decoder_input_ids`
+    (DataCollatorForSeq2Seq makes them if it is given the model).
     """
     family = causal_lm_loss(name, **options) if shift else masked_lm_loss(name, **options)
-
-    def compute_loss(
-        outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None
-    ) -> Tensor:
-        logits = outputs["logits"] if isinstance(outputs, dict) else outputs.logits
-        result: Tensor = family(
-            logits, labels, logits.shape[-1], num_items_in_batch, ignore_index=ignore_index
-        )
-        return result
-
-    return compute_loss
+    return functools.partial(_of_outputs, family, ignore_index)
 
 
 class EntmaxLogitsProcessor:
@@ -135,7 +157,7 @@ class EntmaxLogitsProcessor:
     supports_continuous_batching = False
 
     def __init__(self, alpha: float = 1.5) -> None:
-        self.alpha = alpha
+        self.alpha = check_alpha(alpha, 1.0, strict=False)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         return F.log_entmax(scores, self.alpha, -1)
@@ -155,12 +177,13 @@ class AlphaReLULogitsProcessor:
     def __init__(
         self, alpha: float = 1.5, tau: float = 0.0, model: torch.nn.Module | None = None
     ) -> None:
-        self.alpha, self.tau = alpha, float(tau)
+        self.alpha, self.tau = check_alpha(alpha, 1.0, strict=True), float(tau)
         self._raw: Tensor | None = None
         self._hook = None if model is None else model.register_forward_hook(self._note)
 
     def _note(self, model: torch.nn.Module, arguments: Any, outputs: Any) -> None:
-        self._raw = outputs.logits[:, -1, :].detach().float()
+        if outputs.logits is not None:  # none where a fused loss was asked for
+            self._raw = outputs.logits[:, -1, :].detach().float()
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         wide = scores.float()

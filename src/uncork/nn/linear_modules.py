@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from uncork.errors import UncorkError
 from uncork.nn import linear_losses as F
 from uncork.nn._torch import torch
 from uncork.nn.linear_losses import check_number
+from uncork.nn.modules import shown
 
 Tensor = torch.Tensor
 
@@ -131,6 +133,8 @@ class LinearAlphaReLULoss(LinearCrossEntropyLoss):
             float32_accumulation,
         )  # fmt: skip
         self.alpha = check_number(alpha, 1.0, strict=True)
+        if isinstance(tau, Tensor) and tau.numel() != 1:
+            raise UncorkError(f"tau must be one value for all rows, got shape {tuple(tau.shape)}")
         if isinstance(tau, torch.nn.Parameter):
             self.tau = tau
         else:
@@ -151,4 +155,4 @@ class LinearAlphaReLULoss(LinearCrossEntropyLoss):
         )  # fmt: skip
 
     def extra_repr(self) -> str:
-        return f"alpha={self.alpha}, tau={float(self.tau.detach().mean()):.4f}"
+        return f"alpha={self.alpha}, tau={shown(self.tau)}"

@@ -5,6 +5,7 @@ Public through `uncork.nn.functional`; the modules are in `modules.py`.
 
 from __future__ import annotations
 
+from uncork.errors import UncorkError
 from uncork.nn._rows import Alpha, check_alpha
 from uncork.nn._torch import torch
 from uncork.nn.families import AlphaReLUFamily, EntmaxFamily, NormmaxFamily
@@ -134,7 +135,12 @@ def normmax_loss(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """The Fenchel-Young loss of :func:`normmax`, Ω = ‖p‖_α − 1. See :func:`entmax_loss`."""
+    """The Fenchel-Young loss of :func:`normmax`, Ω = ‖p‖_α − 1. See :func:`entmax_loss`.
+
+    α is a number here.
+    """
+    if isinstance(alpha, Tensor) and alpha.requires_grad:
+        raise UncorkError("alpha receives no gradient here: give a number")
     return reduce_loss(
         input,
         target,

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from uncork.errors import UncorkError
 from uncork.nn import functional as F
 from uncork.nn._rows import Alpha, check_alpha
 from uncork.nn._torch import torch
 
 Tensor = torch.Tensor
+
+
+def shown(value: Alpha) -> str:
+    """A parameter in a module's repr: its value, or of several the shape."""
+    if not isinstance(value, Tensor):
+        return str(value)
+    if value.numel() != 1 or value.is_meta:  # a meta tensor has no value
+        return f"tensor{tuple(value.shape)}"
+    return f"{float(value.detach()):.4f}"
 
 
 class Sparsemax(torch.nn.Module):
@@ -37,8 +47,7 @@ class _WithAlpha(torch.nn.Module):
             self.alpha = alpha
 
     def extra_repr(self) -> str:
-        shape = tuple(self.alpha.shape) if isinstance(self.alpha, Tensor) else None
-        return f"alpha={self.alpha}" if not shape else f"alpha=tensor{shape}"
+        return f"alpha={shown(self.alpha)}"
 
 
 class Entmax(_WithAlpha):
@@ -78,6 +87,8 @@ class Budget(torch.nn.Module):
 
     def __init__(self, budget: float = 2.0, dim: int = -1) -> None:
         super().__init__()
+        if isinstance(budget, Tensor):  # it would not learn
+            raise UncorkError("budget must be a number here: functional.budget takes a tensor")
         self.budget, self.dim = float(check_alpha(budget, 0.0, strict=False, name="budget")), dim
 
     def forward(self, input: Tensor) -> Tensor:
@@ -100,7 +111,7 @@ class _WithTau(_WithAlpha):
             self.register_buffer("tau", torch.as_tensor(tau, dtype=torch.float32).clone())
 
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, tau={float(self.tau.detach().mean()):.4f}"
+        return f"{super().extra_repr()}, tau={shown(self.tau)}"
 
 
 class AlphaReLU(_WithTau):
@@ -204,7 +215,9 @@ class NormmaxLoss(_WithAlpha, _Loss):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        super().__init__(float(alpha), 1.0, strict=True)
+        if isinstance(alpha, Tensor):  # it would not learn
+            raise UncorkError("alpha must be a number here, got a tensor")
+        super().__init__(alpha, 1.0, strict=True)
         self._options(weight, ignore_index, reduction, label_smoothing)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 
 from uncork.errors import UncorkError
 from uncork.nn import functional as F
+from uncork.nn._rows import check_alpha
 from uncork.nn._torch import torch
 from uncork.nn.modules import AlphaReLU, AlphaReLULoss
 from uncork.nn.shape import tau_from_shape as tau_from_shape
@@ -26,19 +27,24 @@ class TauMeter:
     """
 
     def __init__(self, alpha: float = 1.5, dim: int = -1) -> None:
-        self.alpha, self.dim = alpha, dim
+        self.alpha, self.dim = check_alpha(alpha, 1.0, strict=True), dim
         self._total: Tensor | None = None
         self._count: Tensor | None = None
 
     @torch.no_grad()
     def update(self, logits: Tensor, mask: Tensor | None = None) -> TauMeter:
-        """Take in a batch. `mask` (the rows' shape) is True for the rows that count."""
+        """Take in a batch. `mask` (the rows' shape) is True, or 1, for the rows that count."""
         wide = logits.detach()
         wide = wide if wide.dtype == torch.float64 else wide.float()
         tau = F.entmax(wide, self.alpha, self.dim, return_support=True).tau.squeeze(self.dim)
         counts = tau.isfinite()  # a row that is masked entirely has no threshold
         if mask is not None:
-            counts = counts & mask
+            if mask.shape != counts.shape:
+                raise UncorkError(
+                    f"mask must have the shape of the rows, {tuple(counts.shape)}, got "
+                    f"{tuple(mask.shape)}"
+                )
+            counts = counts & mask.to(counts)  # an attention mask is of integers
         total = torch.where(counts, tau, torch.zeros_like(tau)).double().sum()
         count = counts.sum()
         self._total = total if self._total is None else self._total + total
@@ -105,6 +111,8 @@ def calibrate_tau(
     def measure(layer: Any, arguments: tuple[Any, ...]) -> None:
         values.append(_set(layer, arguments[0], layer.class_dim))
 
+    if criterion is not None and not isinstance(getattr(criterion, "tau", None), Tensor):
+        raise UncorkError(f"{type(criterion).__name__} has no tau to set: give an AlphaReLULoss")
     hooks = [layer.register_forward_pre_hook(measure) for layer in layers]
     try:
         with torch.no_grad():
@@ -115,7 +123,13 @@ def calibrate_tau(
     if criterion is not None:
         if logits_of is not None:
             output = logits_of(output)
-        values.append(_set(criterion, getattr(output, "logits", output), dim))
+        logits = getattr(output, "logits", output)
+        if not isinstance(logits, Tensor):
+            raise UncorkError(
+                f"the model's output is no logits but {type(logits).__name__}: give logits_of, "
+                "and no labels to a model whose loss is fused"
+            )
+        values.append(_set(criterion, logits, dim))
     if not values:
         raise UncorkError("the model's AlphaReLU layers were not called by this batch")
     return values[-1]

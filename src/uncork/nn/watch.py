@@ -54,8 +54,10 @@ class Watch:
         near: float = 1e-3,
         name: str = "uncork",
     ) -> None:
-        if every < 1:
+        if every < 1 or every != int(every):
             raise UncorkError(f"every {every}: expected one step or more from count to count")
+        if not callable(layer):  # a module is, too
+            raise UncorkError(f"a layer or a function to watch, not {type(layer).__name__}")
         self.layer, self.every, self.near, self.name = layer, every, near, name
         self.domain = Box(100) if domain is None else domain
         self.steps = 0
