@@ -283,6 +283,10 @@ def test_modules_call_their_functions():
     [
         ({"target": torch.rand(ROWS)}, "class indices"),
         ({"target": torch.zeros(3, dtype=torch.long)}, r"shape \(7,\)"),
+        ({"target": [0] * ROWS}, "tensor of class indices, got list"),
+        ({"target": torch.zeros(ROWS, dtype=torch.complex64)}, "class indices"),
+        ({"linear_weight": torch.rand(CLASSES, 0)}, r"must be \(classes, features\)"),
+        ({"weight": torch.rand(CLASSES, requires_grad=True)}, "weight receives no gradient"),
         ({"linear_weight": torch.rand(CLASSES, 4)}, "4 features"),
         ({"linear_weight": torch.rand(CLASSES, FEATURES).bfloat16()}, "one dtype"),
         ({"linear_bias": torch.rand(3)}, "linear_bias must have one value per class"),
@@ -309,3 +313,39 @@ def test_bad_arguments_are_named(change, message):
 def test_a_target_out_of_range_is_an_error_on_the_cpu():
     with pytest.raises(IndexError, match="out of bounds"):
         F.linear_entmax_loss(torch.rand(1, 2), torch.rand(3, 2), torch.tensor([3]))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@compiling
+def test_a_batch_without_any_target_moves_nothing(compiled):
+    """The mean is NaN, and its gradients 0, as in cross_entropy."""
+    x, w = (torch.rand(3, 4, requires_grad=True) for _ in range(2))
+    loss = F.linear_alpha_relu_loss
+    if compiled:
+        loss = torch.compile(loss, backend="aot_eager")
+    tau = torch.tensor(0.1, requires_grad=True)
+    value = loss(x, w, torch.full((3,), -100), tau=tau)
+    assert value.isnan()
+    for gradient in torch.autograd.grad(value, (x, w, tau)):
+        assert (gradient == 0).all()
+
+
+@compiling
+def test_compiled_with_a_transposed_weight_and_a_factor():
+    """Gradients have the strides the tracer was told of; a factor is not rounded to 16 bits."""
+    x = torch.rand(3, 4).bfloat16()
+    w = torch.rand(4, 5).bfloat16().requires_grad_()
+    target = torch.tensor([3, 0, 4])
+    loss = torch.compile(lambda w: F.linear_entmax_loss(x, w.t(), target) / 3)
+    (made,) = torch.autograd.grad(loss(w), w)
+    eager = torch.autograd.grad(F.linear_entmax_loss(x, w.t(), target) / 3, w)[0]
+    torch.testing.assert_close(made, eager, rtol=0, atol=0)
+
+
+def test_label_smoothing_is_as_exact_as_its_dtype():
+    z = torch.randn(3, 4, dtype=torch.float64)
+    w = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    target = torch.tensor([0, 4, 2])
+    (mine,) = torch.autograd.grad(F.linear_entmax_loss(z, w, target, label_smoothing=0.1), w)
+    (other,) = torch.autograd.grad(F.entmax_loss(z @ w.T, target, label_smoothing=0.1), w)
+    torch.testing.assert_close(mine, other, rtol=1e-12, atol=1e-15)

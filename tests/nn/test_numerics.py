@@ -297,6 +297,26 @@ def test_equal_logits_share_evenly_for_large_alpha(alpha, form):
     torch.testing.assert_close(through[0], p[0], rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("form", [float, torch.tensor])
+@pytest.mark.parametrize(("alpha", "near"), [(3.0, -0.4999995), (4.0, -0.33332), (6.0, -0.19999)])
+def test_entries_next_to_the_threshold_for_large_alpha(alpha, near, form):
+    """There one bit of the threshold is a hundredth of p and more."""
+    z = torch.tensor([[0.0, near], [0.0, 0.0]])
+    p = F.entmax(z, form(alpha))
+    torch.testing.assert_close(
+        p.double(), F.entmax(z.double(), form(alpha)), rtol=0, atol=2e-5, check_dtype=False
+    )
+
+
+@pytest.mark.parametrize("alpha", [1.25, 1.5, 2.0, 3.0])
+def test_a_nan_among_the_logits_is_a_nan_loss_of_alpha_relu(alpha):
+    z = torch.randn(3, 5)
+    z[1, 2] = torch.nan
+    loss = F.alpha_relu_loss(z, torch.tensor([0, 1, 2]), alpha=alpha, reduction="none")
+    assert loss.isnan().tolist() == [False, True, False]
+    assert F.entmax(z, alpha, return_support=True).tau[1].isnan()
+
+
 def test_rows_with_alphas_on_both_sides_of_two():
     z = logits(4, 700, dtype=torch.float64)
     alpha = torch.tensor([1.0, 2.5, 1.5, 4.0], dtype=torch.float64)

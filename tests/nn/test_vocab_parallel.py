@@ -79,7 +79,7 @@ def work(rank, port, failures):
                 gradients = torch.autograd.grad(got, own, upstream.double())
                 torch.testing.assert_close(got, expected)
                 torch.testing.assert_close(gradients, (truth[0], truth[1][mine], truth[2][mine]))
-        for check in (autocast, learned_tau, compiled):
+        for check in (autocast, learned_tau, compiled, padded, ignored):
             name, option = check.__name__, "plain"
             check(x, w, mine, target)
     except BaseException as error:
@@ -116,6 +116,26 @@ def compiled(x, w, mine, target):
         return 2 * vocab_parallel.vocab_parallel_loss("sparsemax", x / 2, w, target)
 
     torch.testing.assert_close(loss(x, w[mine]), 2 * F.linear_sparsemax_loss(x / 2, w, target))
+
+
+def padded(x, w, mine, target):
+    """One process has nothing but classes ruled out, and all logits lie below 0."""
+    bias = torch.full((len(w),), -9.0, dtype=w.dtype)
+    bias[SHARDS[0] :] = -torch.inf
+    target = target.clamp(max=SHARDS[0] - 1)
+    for alpha in (1.0, 1.5, 2.0, 3.0):
+        own = vocab_parallel.vocab_parallel_loss(
+            "entmax", x, w[mine], target, alpha=alpha, linear_bias=bias[mine]
+        )
+        whole = F.linear_entmax_loss(x, w, target, alpha=alpha, linear_bias=bias)
+        torch.testing.assert_close(own, whole)
+
+
+def ignored(x, w, mine, target):
+    own = w[mine].clone().requires_grad_()
+    loss = vocab_parallel.vocab_parallel_loss("entmax", x, own, torch.full_like(target, -100))
+    assert loss.isnan()
+    assert (torch.autograd.grad(loss, own)[0] == 0).all()
 
 
 def test_two_processes_agree_with_one():

@@ -130,4 +130,4 @@ def threshold_of(z: Tensor, p: Tensor, alpha: Alpha) -> Tensor:
     terms = (alpha - 1) * torch.where(support, z, torch.zeros_like(z)) - safe.pow(alpha - 1)
     size = support.sum(-1, keepdim=True)
     mean = torch.where(support, terms, torch.zeros_like(terms)).sum(-1, keepdim=True) / size
-    return torch.where(size == 0, torch.full_like(mean, -torch.inf), mean)
+    return torch.where(size == 0, p.detach().sum(-1, keepdim=True) - torch.inf, mean)  # or NaN

@@ -213,4 +213,4 @@ def _power_sum(p: Tensor, alpha: Alpha) -> Tensor:
             tiny = torch.finfo(p.dtype).tiny
             return (p * p * p.clamp(min=tiny).rsqrt()).sum(-1, keepdim=True)
     support, safe = on_support(p)
-    return torch.where(support, safe.pow(alpha), torch.zeros_like(p)).sum(-1, keepdim=True)
+    return torch.where(support, safe.pow(alpha), p).sum(-1, keepdim=True)  # 0, or NaN

@@ -75,7 +75,8 @@ def compute(
         losses[rows], r, slope = _block(z, targets.of(rows), class_weight, level, options)
         if upstream is None or not wanted.any:
             continue
-        above = upstream[rows, None].to(wide)
+        # Of no rows that count the mean's share is infinite: what is ignored stays 0 all the same.
+        above = torch.where(targets.counted[rows], upstream[rows].to(wide), 0.0).unsqueeze(-1)
         if d_tau is not None:
             d_tau += (above * slope).sum()
         r = above * r
@@ -124,7 +125,7 @@ def _block(
         share = share.to(z)
         spread = torch.where(share == 0, torch.zeros_like(v), share * v).sum(-1)
         loss = loss - targets.smooth * spread
-        r = r - targets.smooth * targets.counted.unsqueeze(-1) * share
+        r = r - targets.smooth * targets.counted.to(z.dtype).unsqueeze(-1) * share
     r = r.scatter_add(-1, index, -hit.unsqueeze(-1))
     if options.softcap is not None:
         r = r * (1 - (z / options.softcap).square())

@@ -236,7 +236,7 @@ def _check(
     together, where there are several."""
     check_floating(input)
     check_floating(linear_weight)
-    if linear_weight.dim() != 2 or linear_weight.shape[0] == 0:
+    if linear_weight.dim() != 2 or 0 in linear_weight.shape:
         raise UncorkError(
             f"linear_weight must be (classes, features), got shape {tuple(linear_weight.shape)}"
         )
@@ -246,7 +246,9 @@ def _check(
             f"input of shape {tuple(input.shape)} does not end in the {features} features of "
             f"linear_weight {tuple(linear_weight.shape)}"
         )
-    if target.is_floating_point():
+    if not isinstance(target, Tensor):
+        raise UncorkError(f"target must be a tensor of class indices, got {type(target).__name__}")
+    if target.is_floating_point() or target.is_complex():
         raise UncorkError(
             "target must be class indices: probabilities for every class would be as large as the "
             "logits this function avoids"
@@ -262,6 +264,8 @@ def _check(
             raise UncorkError(
                 f"{name} must have one value per class, shape ({size},), got {tuple(tensor.shape)}"
             )
+    if weight is not None and weight.requires_grad:
+        raise UncorkError("weight receives no gradient here: give weight.detach()")
     beside = {"linear_weight": linear_weight, "target": target} | {
         name: tensor
         for name, tensor in (("linear_bias", linear_bias), ("weight", weight))

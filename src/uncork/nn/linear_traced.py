@@ -14,6 +14,7 @@ from uncork.nn.linear_rows import (
     LinearOptions,
     LinearTensors,
     Wanted,
+    as_tensor,
     upstream_of,
 )
 from uncork.nn.linear_ways import compute
@@ -36,7 +37,7 @@ def _run(*given: Any) -> Made:
     losses, *gradients = compute(LinearTensors(*tensors), upstream, options, wanted)[:5]
     assert losses is not None
     input = given[0]
-    made = [input.new_empty(0) if gradient is None else gradient for gradient in gradients]
+    made = [input.new_empty(0) if one is None else one.contiguous() for one in gradients]
     return losses, made[0], made[1], made[2], made[3]
 
 
@@ -73,8 +74,8 @@ class TracedLinearLoss(torch.autograd.Function):
     ) -> Tensor:
         tensors = LinearTensors(*given)
         if not isinstance(tensors.tau, Tensor):
-            tau = torch.full((), tensors.tau, dtype=torch.float32, device=tensors.input.device)
-            tensors = tensors._replace(tau=tau)
+            wide = torch.float64 if tensors.input.dtype == torch.float64 else torch.float32
+            tensors = tensors._replace(tau=as_tensor(tensors.tau, wide, tensors.input.device))
         upstream = None
         if reduction != "none":
             upstream = upstream_of(reduction, tensors, options)
@@ -92,7 +93,7 @@ class TracedLinearLoss(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         made: Sequence[Tensor]
         if ctx.early:
-            made = [gradient * grad.to(gradient.dtype) for gradient in ctx.saved_tensors]
+            made = [gradient * grad for gradient in ctx.saved_tensors]
         else:
             *tensors, upstream = ctx.saved_tensors
             rows = grad if upstream is None else grad * upstream

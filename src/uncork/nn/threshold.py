@@ -231,12 +231,27 @@ def power_level(v: Tensor, alpha: Alpha, exchange: Exchange | None = None) -> Te
     return c
 
 
-def by_power(v: Tensor, alpha: Alpha, c: Tensor) -> Tensor:
-    """p of rows v with their c, α > 2; divided by its sum, which the last bit of c moves by more
-    than a rounding error."""
+def by_power(v: Tensor, alpha: Alpha, c: Tensor, exchange: Exchange | None = None) -> Tensor:
+    """p of rows v with their c, α > 2.
+
+    The last bit of c moves p by far more than a rounding error where v + c is nearly 0: p is
+    taken between those of c and of its neighbour, so that it sums to 1.
+    """
     less = (alpha - 1).clamp(min=1) if isinstance(alpha, Tensor) else alpha - 1
-    p = (less * (v + c)).relu().pow(1 / less)
-    total = p.sum(-1, keepdim=True)
+
+    def at(c: Tensor) -> tuple[Tensor, Tensor]:
+        p = (less * (v + c)).relu().pow(1 / less)
+        total = p.sum(-1, keepdim=True)
+        return p, total if exchange is None else exchange.add_up(total)
+
+    p, total = at(c)
+    there = torch.where(total > 1, torch.zeros_like(c), torch.full_like(c, math.inf))
+    q, other = at(torch.nextafter(c, there))
+    apart = other - total
+    share = torch.where(apart == 0, 0.0, (1 - total) / torch.where(apart == 0, 1.0, apart))
+    share = share.clamp(0, 1)
+    p = p + share * (q - p)
+    total = total + share * apart
     return p / torch.where(total == 0, torch.ones_like(total), total)
 
 

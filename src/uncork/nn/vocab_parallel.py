@@ -28,7 +28,7 @@ from uncork.nn.linear_rows import (
     as_tensor,
     row_targets,
 )
-from uncork.nn.threshold import Exchange, entmax_shift, power_level, shifted
+from uncork.nn.threshold import Exchange, by_power, entmax_shift, power_level, shifted
 
 Tensor = torch.Tensor
 
@@ -131,7 +131,8 @@ def compute(
         losses[rows] = block.losses
         if upstream is None or not wanted.any:
             continue
-        above = upstream[rows].to(wide).unsqueeze(-1)
+        # As in `linear_blocks`: the mean's share is infinite where no row counts.
+        above = torch.where(targets.counted[rows], upstream[rows].to(wide), 0.0).unsqueeze(-1)
         if d_tau is not None:
             d_tau += (above.squeeze(-1) * block.tau_slope).sum()
         r = above * block.residual
@@ -206,7 +207,7 @@ class _Block:
         self.tau_slope = mass * (1 - total) / max(alpha - 1, 1e-30)
         r = mass.unsqueeze(-1) * p
         if targets.smooth:
-            r = r - targets.smooth * targets.counted.unsqueeze(-1) * weights
+            r = r - targets.smooth * targets.counted.to(z.dtype).unsqueeze(-1) * weights
         taken = torch.where(mine, hit, torch.zeros_like(hit)).unsqueeze(-1)
         r = r.scatter_add(-1, index, -taken)
         if cap is not None:
@@ -220,14 +221,11 @@ class _Block:
         return value
 
     def _steep(self, v: Tensor, alpha: float, classes: int) -> tuple[Tensor, Tensor, Tensor]:
-        """(s, w, p) of α > 2, w = (α−1)(v + c) and p = w^{1/(α−1)}, as in `threshold.by_power`."""
-        less = alpha - 1
+        """(s, w, p) of α > 2, w = p^{α−1}."""
         exchange = Exchange(classes, lambda sums: self._reduced(sums, "SUM"))
         c = power_level(v, alpha, exchange)
-        base = (less * (v + c)).relu()
-        p = base.pow(1 / less)
-        total = self._reduced(p.sum(-1, keepdim=True), "SUM")
-        return 1 / less - c, base, p / torch.where(total == 0, torch.ones_like(total), total)
+        p = by_power(v, alpha, c, exchange)
+        return 1 / (alpha - 1) - c, p.pow(alpha - 1), p
 
     def _shift(self, z: Tensor, top: Tensor, alpha: float, classes: int) -> Tensor:
         """s ≥ 0 with Σ exp_α(z − top − s) = 1 over all processes' classes: (R, 1)."""
@@ -236,7 +234,9 @@ class _Block:
             return self._reduced(v.exp().sum(-1, keepdim=True), "SUM").log()
         # A process's own classes alone give an s that is too small: start from the largest.
         own, own_top = shifted(z)
-        low = self._reduced(entmax_shift(own, alpha) + (own_top - top), "MAX").clamp(min=0)
+        least = entmax_shift(own, alpha) + (own_top - top)
+        least = torch.where(own.amax(-1, keepdim=True) == -math.inf, 0.0, least)  # it has none
+        low = self._reduced(least, "MAX").clamp(min=0)
         bound = -math.expm1(-(alpha - 1) * math.log(classes)) / (alpha - 1)
         tiny = torch.finfo(z.dtype).eps
         high = torch.full_like(low, bound * (1 + 4 * tiny))
