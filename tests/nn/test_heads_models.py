@@ -2,6 +2,7 @@
 
 import copy
 import json
+import pickle
 
 import pytest
 
@@ -27,6 +28,7 @@ SIZES = {
     "gpt2": {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32},  # tied
     "llama": LAYERS,  # not tied
     "granite": LAYERS | {"logits_scaling": 3.0},
+    "cohere": LAYERS | {"logit_scale": 0.5},  # tied
     "gemma2": LAYERS | {"final_logit_softcapping": 2.0},
 }
 SMALL = {"mos": {"components": 3}, "moc": {"components": 3}, "mos-sigsoftmax": {"components": 3}}
@@ -77,24 +79,141 @@ def test_a_model_with_the_head_trains_saves_loads_and_generates(kind, name, tmp_
     assert generate(loaded, ids, num_beams=2, do_sample=False).shape == (2, 12)
 
 
-def test_softmax_in_place_of_softmax_changes_nothing():
-    for kind in ("gpt2", "llama", "granite"):
-        model, ids = made(kind)
-        labels = ids.clone()
-        labels[0, :4] = -100
-        before = model(ids, labels=labels)
-        truth = torch.autograd.grad(before.loss, model.get_input_embeddings().weight)
+def gradients(model, loss):
+    model.zero_grad()
+    loss.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "granite", "cohere"])
+def test_softmax_in_place_of_softmax_changes_nothing(kind):
+    model, ids = made(kind)
+    labels = ids.clone()
+    labels[0, :4] = -100
+    shifted = torch.nn.functional.pad(labels, (0, 1), value=-100)[:, 1:].contiguous()
+    kept = labels != -100
+    calls = [
+        {"labels": labels},
+        {"labels": labels, "num_items_in_batch": torch.tensor(40)},
+        {"labels": labels, "shift_labels": shifted, "num_items_in_batch": 40},
+        {"labels": labels[:, -4:], "logits_to_keep": 4},
+        {"labels": labels[:, :3], "logits_to_keep": torch.tensor([3, 4, 5])},
+        {"labels": labels[:, 5:7], "logits_to_keep": torch.tensor([[0, 3], [2, 5]])},
+        {"labels": labels[kept], "logits_to_keep": kept},
+    ]
+    before = [model(ids, **call) for call in calls]
+    truths = [gradients(model, output.loss) for output in before]
+    unn.heads.replace(model, "softmax")
+    for call, truth, found in zip(calls, before, truths, strict=True):
+        after = model(ids, **call)
+        torch.testing.assert_close(after.loss, truth.loss)
+        torch.testing.assert_close(gradients(model, after.loss), found, rtol=1e-4, atol=1e-6)
+        keep = {"logits_to_keep": call.get("logits_to_keep", 0)}
+        torch.testing.assert_close(model(ids, **keep).logits, truth.logits)
+
+
+@pytest.mark.parametrize("kind", ["granite", "cohere"])
+def test_a_bias_that_would_not_be_scaled_with_the_logits_is_refused(kind):
+    model, ids = made(kind)
+    with pytest.raises(UncorkError, match="multiplies its logits by 0"):
+        unn.heads.replace(model, "mos", bias=True)
+    with pytest.raises(UncorkError, match="bias=False"):
+        unn.heads.replace(model, "argmaxable", how="bias")
+    layer = torch.nn.Linear(16, VOCABULARY)
+    model.set_output_embeddings(layer)
+    before = model(ids, labels=ids).loss
+    with pytest.raises(UncorkError, match="leaves its bias as it is"):
         unn.heads.replace(model, "softmax")
-        after = model(ids, labels=labels)
-        torch.testing.assert_close(after.loss, before.loss)
-        got = torch.autograd.grad(after.loss, model.get_input_embeddings().weight)
-        torch.testing.assert_close(got, truth, rtol=1e-4, atol=1e-6)
-        torch.testing.assert_close(model(ids).logits, before.logits)
-        last = model(ids, logits_to_keep=1).logits
-        torch.testing.assert_close(last, before.logits[:, -1:])
-        counted = int((labels[:, 1:] != -100).sum())
-        shared = model(ids, labels=labels, num_items_in_batch=2 * counted).loss
-        torch.testing.assert_close(shared, before.loss / 2)
+    assert torch.equal(model(ids, labels=ids).loss, before)  # nothing was changed
+
+
+def test_what_is_not_tied_is_not_tied_unasked_and_a_bias_is_kept():
+    for kind in ("gpt2", "llama"):
+        model, ids = made(kind)
+        layer = torch.nn.Linear(16, VOCABULARY)
+        model.set_output_embeddings(layer)
+        torch.nn.init.normal_(layer.bias)
+        if kind == "llama":
+            model.config.tie_word_embeddings = True
+            layer.weight = model.get_input_embeddings().weight
+        before = model(ids, labels=ids).loss
+        unn.heads.replace(model, "softmax")
+        torch.testing.assert_close(model(ids, labels=ids).loss, before)
+        head = model.get_output_embeddings()
+        tied = head.weight is model.get_input_embeddings().weight
+        assert tied == model.config.tie_word_embeddings == (kind == "llama")
+
+
+def test_copies_and_pickles_have_the_head_too(tmp_path):
+    model, ids = made("gpt2")
+    unn.heads.replace(model, "entmax").save_pretrained(tmp_path)
+    expected = model(ids, labels=ids).loss
+    loaded = unn.heads.load_pretrained(tmp_path).eval()
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(loaded))):
+        torch.testing.assert_close(other(ids, labels=ids).loss, expected)
+        head = other.get_output_embeddings()
+        assert head.weight is other.get_input_embeddings().weight
+        with torch.no_grad():
+            head.weight.zero_()
+        assert other(ids, labels=ids).loss != expected
+        unn.heads.replace(other, "softmax")
+    torch.testing.assert_close(model(ids, labels=ids).loss, expected)
+    assert model._replicate_for_data_parallel().forward.__self__ is not model
+
+
+@pytest.fixture
+def accelerator():
+    accelerate = pytest.importorskip("accelerate")
+    state = accelerate.state.AcceleratorState  # one for the whole process, until it is told so
+    state._reset_state(reset_partial_state=True)
+    yield accelerate.Accelerator(cpu=True, mixed_precision="bf16")
+    state._reset_state(reset_partial_state=True)
+
+
+def test_accelerate_wraps_and_unwraps_it(accelerator):
+    model, ids = made("llama")
+    expected = unn.heads.replace(model, "sparsemax")(ids, labels=ids).loss
+    prepared = accelerator.prepare(model)
+    torch.testing.assert_close(prepared(ids, labels=ids).loss, expected, rtol=0.02, atol=0.02)
+    plain = accelerator.unwrap_model(prepared, keep_fp32_wrapper=False)
+    torch.testing.assert_close(plain(ids, labels=ids).loss, expected)
+
+
+def test_tuples_are_returned_where_they_are_asked_for():
+    model, ids = made("llama")
+    unn.heads.replace(model, "entmax")
+    loss, logits = model(ids, labels=ids).loss, model(ids).logits
+    model.config.return_dict = False
+    torch.testing.assert_close(model(ids, labels=ids)[0], loss)
+    torch.testing.assert_close(model(ids)[0], logits)
+    torch.testing.assert_close(model(ids, labels=ids, return_dict=True).loss, loss)
+    assert generate(model, ids, do_sample=False).shape == (2, 12)
+
+
+def test_a_fused_loss_and_a_head_of_ours_exclude_each_other():
+    model, ids = made("llama")
+    unn.patch.fuse_loss(model, "entmax")
+    expected = model(ids, labels=ids).loss
+    with pytest.raises(UncorkError, match=r"unfuse_loss\(model\) first"):
+        unn.heads.replace(model, "mos")
+    torch.testing.assert_close(model(ids, labels=ids).loss, expected)
+    unn.heads.replace(unn.patch.unfuse_loss(model), "entmax")
+    torch.testing.assert_close(model(ids, labels=ids).loss, expected)
+    with pytest.raises(UncorkError, match="head was replaced"):
+        unn.patch.fuse_loss(model, "sparsemax")
+    torch.testing.assert_close(unn.patch.unfuse_loss(model)(ids, labels=ids).loss, expected)
+
+
+def test_what_stands_around_or_before_a_model_is_named():
+    model, _ = made("llama")
+    with pytest.raises(UncorkError, match=r"replace the head of its \.module"):
+        unn.heads.replace(torch.nn.DataParallel(model), "mos")
+    model.forward = lambda *arguments, **keywords: None
+    with pytest.raises(UncorkError, match="replace the head before that"):
+        unn.heads.replace(model, "mos")
+    classifier = transformers.LlamaForSequenceClassification(model.config)
+    with pytest.raises(UncorkError, match="does not compute as llama's"):
+        unn.heads.replace(classifier, "mos")
 
 
 def test_sampling_follows_the_heads_distribution():

@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+import uncork.nn  # noqa: E402
 from uncork import UncorkError  # noqa: E402
 from uncork.nn import ArgmaxableLinear, hf, patch  # noqa: E402
 
@@ -80,6 +81,11 @@ def test_sparse_losses_are_those_of_the_logits(kind, name, options):
     got = model(input_ids=ids, labels=labels, num_items_in_batch=None).loss
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(gradients(model, got), truth, rtol=1e-4, atol=1e-6)
+
+
+def test_it_is_found_without_being_imported():
+    assert uncork.nn.__getattr__("patch") is patch
+    assert "patch" in dir(uncork.nn)
 
 
 def test_gradient_accumulation_divides_by_the_global_count():

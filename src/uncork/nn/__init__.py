@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uncork.nn import functional, heads, hf, reference
+    from uncork.nn import functional, heads, hf, patch, reference
     from uncork.nn.argmaxable import ArgmaxableLinear
     from uncork.nn.entmax import SparseOutput
     from uncork.nn.heads import (
@@ -54,6 +54,7 @@ _HOME = {
     "functional": "functional",
     "heads": "heads",
     "hf": "hf",
+    "patch": "patch",
     "AlphaReLUHead": "heads",
     "ArgmaxableHead": "heads",
     "EntmaxHead": "heads",
@@ -128,6 +129,7 @@ __all__ = [
     "functional",
     "heads",
     "hf",
+    "patch",
     "reference",
     "support_share_from_shape",
     "tau_from_data",

@@ -20,25 +20,27 @@ from collections.abc import Callable
 from typing import Any
 
 from uncork.errors import UncorkError
+from uncork.nn import causal_models
 from uncork.nn import functional as F
 from uncork.nn._torch import torch
 from uncork.nn.argmaxable import ArgmaxableLinear
+from uncork.nn.model_class import (
+    Change,
+    change_class,
+    check_changeable,
+    check_unwrapped,
+    undo_change,
+)
 
 Tensor = torch.Tensor
 
+KNOWN = causal_models.KNOWN
 _LOSSES: dict[str, Callable[..., Tensor]] = {
     "softmax": F.linear_cross_entropy,
     "sparsemax": F.linear_sparsemax_loss,
     "entmax": F.linear_entmax_loss,
     "alpha_relu": F.linear_alpha_relu_loss,
 }
-# What their forward does between output layer and loss is known, and held to by the tests.
-KNOWN = (
-    "cohere", "gemma", "gemma2", "gemma3_text", "gpt2", "granite", "llama", "mistral", "olmo2",
-    "phi3", "qwen2", "qwen3",
-)  # fmt: skip
-_OF_THE_LOSS = ("labels", "shift_labels", "num_items_in_batch", "ignore_index")
-_OF_THE_OUTPUT = ("logits_to_keep", "return_dict")
 # Arguments of a loss that the model's call decides.
 _OF_THE_CALL = (
     "input", "linear_weight", "target", "linear_bias", "ignore_index", "reduction", "softcap",
@@ -63,16 +65,11 @@ def fuse_loss(
     """
     if name not in _LOSSES:
         raise UncorkError(f"loss must be one of {', '.join(sorted(_LOSSES))}, got {name!r}")
-    _check_model(model, unknown_model)
+    check_unwrapped(model, "fuse the loss")
+    causal_models.check_causal(model, unknown_model)
+    check_changeable(model, FusedLoss, "fuse the loss")
     _check_options(name, options, _head(model).out_features)
-    kind: Any = type(model)
-    if _ours(kind) is None:
-        if "forward" in vars(model):
-            raise UncorkError(
-                "something (accelerate, say) has put its own forward in front of this model's: "
-                "fuse the loss before that"
-            )
-        model.__class__ = _fused(kind)
+    change_class(model, FusedLoss)
     setattr(model, _FUSED, functools.partial(_LOSSES[name], **options))
     return model
 
@@ -80,67 +77,23 @@ def fuse_loss(
 def unfuse_loss(model: Any) -> Any:
     """Undo :func:`fuse_loss`; returns the model."""
     vars(model).pop(_FUSED, None)
-    if _ours(type(model)) is type(model):  # where another class lies over ours, that is enough
-        model.__class__ = type(model)._uncork_plain
+    undo_change(model, FusedLoss)
     return model
 
 
-# --- What is taken ---------------------------------------------------------------------------
+class FusedLoss(Change):
+    """A model that fuses its loss, as long as it holds one."""
 
+    in_the_way = (
+        "this model's loss is fused with its output layer, and a head has a loss of its own: "
+        "uncork.nn.patch.unfuse_loss(model) first"
+    )
 
-def _check_model(model: Any, unknown_model: bool) -> None:
-    kind = type(model).__name__
-    for inside in ("module", "_orig_mod"):
-        if inside in getattr(model, "_modules", ()):
-            raise UncorkError(f"this is a {kind} around a model: fuse the loss of its .{inside}")
-    if hasattr(model, "get_base_model"):  # PEFT
-        raise UncorkError(f"this is a {kind} around a model: fuse that of .get_base_model()")
-    config = getattr(model, "config", None)
-    _check_config(config, kind)
-    name = getattr(config, "model_type", None)
-    if not unknown_model and name not in KNOWN:
-        raise UncorkError(
-            f"model type {name!r} is none of {', '.join(KNOWN)}: what it does with its logits is "
-            "not known here. Pass unknown_model=True if they are the output layer's, untouched"
-        )
-    if not unknown_model and not _is_the_known_class(model):
-        raise UncorkError(
-            f"{kind} does not compute as {name}'s causal language model in transformers does. Pass "
-            "unknown_model=True if its logits are the output layer's, untouched, and its loss is "
-            "that of the next token alone"
-        )
-    for needed in ("get_output_embeddings", getattr(model, "base_model_prefix", "") or "model"):
-        if getattr(model, needed, None) is None:
-            raise UncorkError(f"{kind} has no .{needed}: it is no causal language model")
-    _head(model)
-
-
-def _check_config(config: Any, kind: str) -> None:
-    if getattr(config, "is_encoder_decoder", False):
-        raise UncorkError(
-            f"{kind} is an encoder-decoder, whose loss is not fused here: "
-            "uncork.nn.hf.trainer_loss(..., shift=False) is for its Trainer"
-        )
-    if hasattr(config, "get_text_config") and config.get_text_config() is not config:
-        raise UncorkError(f"{kind} takes more than text: its loss is not fused")
-    _check_router(config, {})
-
-
-def _check_router(config: Any, given: dict[str, Any]) -> None:
-    asked = given.get("output_router_logits")
-    if asked or (asked is None and getattr(config, "output_router_logits", False)):
-        raise UncorkError("a router's auxiliary loss is not supported: output_router_logits=True")
-
-
-def _is_the_known_class(model: Any) -> bool:
-    """Whether its forward is the one the tests hold to: no subclass's, no other task's."""
-    from transformers import AutoModelForCausalLM
-
-    mapping: Any = AutoModelForCausalLM._model_mapping
-    known = mapping.get(type(model.config), None)
-    ours = _ours(type(model))
-    own = type(model).forward if ours is None else ours._uncork_plain.forward
-    return known is not None and own is known.forward
+    def forward_named(self, given: dict[str, Any], own: Callable[[], Any]) -> Any:
+        loss = self.__dict__.get(_FUSED)
+        if loss is None or not causal_models.asks_for_loss(given):
+            return own()
+        return _forward(self, loss, given)
 
 
 def _head(model: Any) -> Any:
@@ -171,145 +124,30 @@ def _check_options(name: str, options: dict[str, Any], classes: int) -> None:
     loss(torch.zeros(1, 1), torch.zeros(classes, 1), torch.zeros(1, dtype=torch.long), **here)
 
 
-# --- The model's class, with another forward -------------------------------------------------
-
-
-@functools.cache
-def _fused(plain: Any) -> Any:
-    """`plain` with a forward that fuses the loss of a model which holds one."""
-    signature = inspect.signature(plain.forward)
-
-    @functools.wraps(plain.forward)
-    def forward(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        loss = self.__dict__.get(_FUSED)
-        given = _named(signature, (self, *arguments), keywords)
-        del given["self"]
-        if loss is None or (given.get("labels") is None and given.get("shift_labels") is None):
-            return plain.forward(self, *arguments, **keywords)
-        return _forward(self, loss, given)
-
-    def reduce(self: Any, protocol: Any) -> Any:
-        if type(self) is not fused:
-            return plain.__reduce_ex__(self, protocol)
-        return _empty, (plain,), plain.__reduce_ex__(self, 2)[2]
-
-    # By its signature a Trainer chooses columns; but whoever unwraps a forward is to stop here.
-    vars(forward)["__signature__"] = signature
-    del vars(forward)["__wrapped__"]
-    # The name under which a checkpoint says what it is.
-    named = {"__module__": plain.__module__, "__qualname__": plain.__qualname__}
-    own = {"forward": forward, "__reduce_ex__": reduce, "_uncork_plain": plain}
-    fused: Any = type(plain)(plain.__name__, (plain,), named | own)
-    return fused
-
-
-def _ours(kind: Any) -> Any:
-    """The class made by `_fused`: this one, or one that another (FSDP's) was laid over."""
-    return next((base for base in kind.__mro__ if "_uncork_plain" in vars(base)), None)
-
-
-def _empty(plain: Any) -> Any:
-    """For pickle and copy: a model yet without contents."""
-    fused = _fused(plain)
-    return fused.__new__(fused)
-
-
-def _named(
-    signature: inspect.Signature, arguments: tuple[Any, ...], keywords: dict[str, Any]
-) -> dict[str, Any]:
-    """All arguments by their names."""
-    bound = dict(signature.bind(*arguments, **keywords).arguments)
-    for name, parameter in signature.parameters.items():
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            bound |= bound.pop(name, {})
-    return bound
-
-
-# --- The loss --------------------------------------------------------------------------------
-
-
-def _forward(model: Any, loss: Callable[..., Tensor], given: dict[str, Any]) -> Any:
-    labels: Any = given.get("labels")
-    shifted: Any = given.get("shift_labels")
-    count = given.get("num_items_in_batch")
-    ignore_index = given.get("ignore_index", -100)
-    rest = {
-        name: value
-        for name, value in given.items()
-        if name not in _OF_THE_LOSS and name not in _OF_THE_OUTPUT
-    }
-    _check_router(model.config, given)
+def _forward(model: Any, loss: functools.partial[Tensor], given: dict[str, Any]) -> Any:
     head = _head(model)
-    body = getattr(model, model.base_model_prefix)
-    if not getattr(model.config, "return_dict", True):
-        rest["return_dict"] = True  # its names are needed here, whatever the caller wants
-    outputs = body(**rest)
-    hidden = _kept(outputs.last_hidden_state, given.get("logits_to_keep", 0))  # (batch, length, d)
+    outputs, hidden = causal_models.run_body(model, given)
     bias = head.bias
-    scale = _scale(model)
+    scale = causal_models.logit_scale(model)
     if scale != 1:
         hidden = hidden * scale
         bias = None if bias is None else bias * scale
-    if shifted is None:
-        shifted = torch.nn.functional.pad(labels, (0, 1), value=ignore_index)[..., 1:]
-    value = loss(
-        hidden,
-        head.weight,
-        shifted.to(hidden.device),
-        linear_bias=bias,
-        ignore_index=ignore_index,
-        reduction="mean" if count is None else "sum",
-        softcap=_softcap(model.config),
-        **_moved(loss, hidden.device),
-    )
-    if count is not None:  # gradient accumulation: all devices' tokens of all micro-batches
-        value = value / (count.to(value.device) if isinstance(count, Tensor) else count)
-    result = _output(outputs, value)
-    asked = given.get("return_dict")
-    asked = getattr(model.config, "return_dict", True) if asked is None else asked
-    return result if asked else result.to_tuple()
+    moved = _moved(loss, hidden.device)
+
+    def fused(states: Tensor, target: Tensor, **reduction: Any) -> Tensor:
+        return loss(
+            states, head.weight, target, linear_bias=bias,
+            softcap=causal_models.softcap(model.config), **moved, **reduction,
+        )  # fmt: skip
+
+    value = causal_models.next_token_loss(fused, hidden, given)
+    return causal_models.answer(model, given, outputs, loss=value)
 
 
-def _softcap(config: Any) -> float | None:
-    cap: float | None = getattr(config, "final_logit_softcapping", None)
-    return cap
-
-
-def _scale(model: Any) -> float:
-    """What a model multiplies its logits by: as good as its hidden states and its bias."""
-    if getattr(model, "logit_scale", None) is not None:  # Cohere
-        return float(model.logit_scale)
-    return 1 / float(getattr(model.config, "logits_scaling", None) or 1.0)  # Granite
-
-
-def _kept(hidden: Tensor, positions: int | Tensor) -> Tensor:
-    """The positions whose logits are asked for, as transformers reads `logits_to_keep`."""
-    if not isinstance(positions, Tensor):
-        return hidden[:, -positions:] if positions else hidden
-    if positions.dim() < 2:
-        return hidden[:, positions]
-    if positions.dtype == torch.bool:
-        return hidden[positions]
-    return torch.take_along_dim(hidden, positions[..., None], dim=1)
-
-
-def _moved(loss: Any, device: torch.device) -> dict[str, Tensor]:
+def _moved(loss: functools.partial[Tensor], device: torch.device) -> dict[str, Tensor]:
     """The loss's tensors, which no one moves with the model, to where it is."""
     return {
         name: value.to(device)
         for name, value in loss.keywords.items()
         if isinstance(value, Tensor) and value.device != device
     }
-
-
-def _output(outputs: Any, loss: Any) -> Any:
-    """What a causal language model returns, without logits."""
-    from transformers.modeling_outputs import CausalLMOutputWithPast
-
-    return CausalLMOutputWithPast(
-        loss=loss,
-        logits=None,
-        past_key_values=getattr(outputs, "past_key_values", None),
-        hidden_states=getattr(outputs, "hidden_states", None),
-        attentions=getattr(outputs, "attentions", None),
-    )

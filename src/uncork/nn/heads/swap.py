@@ -10,20 +10,24 @@ uncork.nn.heads.replace(network, "mos", name="decoder")    # any module: a Linea
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from uncork.errors import UncorkError
-from uncork.nn import patch
+from uncork.nn import causal_models
 from uncork.nn._torch import torch
 from uncork.nn.heads.argmaxable import ArgmaxableHead
 from uncork.nn.heads.base import OutputHead
 from uncork.nn.heads.registry import describe, make
+from uncork.nn.model_class import (
+    Change,
+    change_class,
+    changed,
+    check_changeable,
+    check_unwrapped,
+)
 
-Tensor = torch.Tensor
 _SETTING = "uncork_head"  # where a model's configuration names its head
 
 
@@ -49,7 +53,7 @@ def replace(
         head: a name from `HEADS`, or a head already made.
         name: the Linear to replace, as `named_modules` calls it.
         keep_weight: start from the old layer's weight, and its bias where both have one.
-        tie: share the input embedding, as the model's configuration says unless given.
+        tie: share the input embedding, as the model does unless given.
         unknown_model: take any model whose logits are its output layer applied to its last hidden
             states.
         options: go to the head: components, alpha, bias (as the old layer has it unless given) …
@@ -61,18 +65,22 @@ def replace(
         _set(model, name, made)
         return model
     _check_model(model, unknown_model)
+    check_changeable(model, WithHead, "replace the head")
     old = _linear(model.get_output_embeddings(), "the output layer")
     made = _made(old, head, options)
+    _check_bias(model, made)
     shared = model.get_input_embeddings().weight
     able = not isinstance(made, ArgmaxableHead) and made.weight.shape == shared.shape
-    wanted = bool(getattr(model.config, "tie_word_embeddings", False)) if tie is None else tie
+    says = bool(getattr(model.config, "tie_word_embeddings", False))
+    wanted = says and old.weight is shared if tie is None else tie
     if tie and not able:
         raise UncorkError(
             f"a {made.name} head of {made.classes} × {made.embedding} cannot share the input "
             f"embedding {tuple(shared.shape)}: give tie=False"
         )
-    _start(made, old, keep_weight and not (wanted and able), head)
+    _start(made, old, keep_weight, head)
     _install(model, made, wanted and able)
+    change_class(model, WithHead)
     return model
 
 
@@ -96,7 +104,7 @@ def load_pretrained(path: str | Path, **options: Any) -> Any:
         kind = transformers.AutoModelForCausalLM._model_mapping[type(config)]
     except KeyError:
         raise UncorkError(f"{path}: {type(config).__name__} is no causal language model") from None
-    model, info = _with_head(kind).from_pretrained(
+    model, info = changed(kind, WithHead).from_pretrained(
         path, config=config, use_safetensors=True, output_loading_info=True, **options
     )
     lost = sorted([*info["missing_keys"], *info["unexpected_keys"]])
@@ -126,25 +134,30 @@ def _check_size(path: str | Path, described: Any) -> None:
 
 
 def _check_model(model: Any, unknown_model: bool) -> None:
+    check_unwrapped(model, "replace the head")
     config = getattr(model, "config", None)
     if config is None or not hasattr(model, "get_output_embeddings"):
         raise UncorkError(
             f"{type(model).__name__} is no model of transformers: give the name of a Linear to "
             "replace"
         )
-    kind = getattr(config, "model_type", None)
-    if kind not in patch.KNOWN and not unknown_model:
+    causal_models.check_causal(model, unknown_model)
+    if causal_models.softcap(config) is not None:
         raise UncorkError(
-            f"model type {kind!r} is none of {', '.join(patch.KNOWN)}: what it does with its "
-            "logits is not known here. Pass unknown_model=True if they are the output layer's alone"
+            f"{config.model_type} soft-caps its logits (final_logit_softcapping), which another "
+            "head's scores are not: set it to None in the configuration first"
         )
-    if patch._softcap(config) is not None:
+
+
+def _check_bias(model: Any, head: OutputHead) -> None:
+    """Scaled hidden states are as good as scaled logits, but for a bias."""
+    scale = causal_models.logit_scale(model)
+    if scale != 1 and head.bias is not None:
         raise UncorkError(
-            f"{kind} soft-caps its logits (final_logit_softcapping), which another head's scores "
-            "are not: set it to None in the configuration first"
+            f"{model.config.model_type} multiplies its logits by {scale:g}, and a head's hidden "
+            "states are multiplied in their stead, which leaves its bias as it is: give a head "
+            "without one (bias=False, or how='norm' for an argmaxable one)"
         )
-    if getattr(config, "output_router_logits", False):
-        raise UncorkError("a router's auxiliary loss is not supported: output_router_logits=True")
 
 
 def _linear(layer: Any, what: str) -> Any:
@@ -189,80 +202,40 @@ def _install(model: Any, head: OutputHead, tied: bool) -> None:
     if tied:
         head.tie(model.get_input_embeddings().weight)
     model.all_tied_weights_keys = model.get_expanded_tied_weights_keys(all_submodels=True)
-    kind: Any = type(model)
-    model.__class__ = _with_head(kind)
 
 
-@functools.cache
-def _with_head(kind: Any) -> Any:
-    """The class of a model with its forward changed, and a head that follows its configuration."""
-    if getattr(kind, "_uncork_head", False):
-        return kind
-    signature = inspect.signature(kind.forward)
+class WithHead(Change):
+    """A model whose head is ours, as its configuration says."""
 
-    class WithHead(kind):
-        _uncork_head = True
+    in_the_way = (
+        "this model's head was replaced, and its loss is that head's, without logits already: "
+        'put in the head whose loss you want, as replace(model, "entmax") does'
+    )
 
-        def __init__(self, config: Any, *arguments: Any, **keywords: Any) -> None:
-            super().__init__(config, *arguments, **keywords)
-            described = getattr(config, _SETTING, None)
-            if described is not None:
-                tied = bool(getattr(config, "tie_word_embeddings", False))
-                weight = self.get_output_embeddings().weight
-                head = make(described, device=weight.device, dtype=weight.dtype)
-                _install(self, head, tied and not isinstance(head, ArgmaxableHead))
+    def __init__(self, config: Any, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(config, *arguments, **keywords)  # type: ignore[call-arg]
+        model: Any = self
+        described = getattr(config, _SETTING, None)
+        if described is not None:
+            tied = bool(getattr(config, "tie_word_embeddings", False))
+            weight = model.get_output_embeddings().weight
+            head = make(described, device=weight.device, dtype=weight.dtype)
+            _check_bias(model, head)
+            _install(model, head, tied and not isinstance(head, ArgmaxableHead))
 
-        @functools.wraps(kind.forward)  # with its signature, by which generate and Trainer choose
-        def forward(self, *arguments: Any, **keywords: Any) -> Any:
-            given = patch._named(signature, (self, *arguments), keywords)
-            del given["self"]
-            return _forward(self, given)
-
-    WithHead.__name__, WithHead.__qualname__ = kind.__name__, kind.__qualname__
-    WithHead.__module__ = kind.__module__
-    return WithHead
-
-
-def _forward(model: Any, given: dict[str, Any]) -> Any:
-    head = model.get_output_embeddings()
-    if not isinstance(head, OutputHead):
-        raise UncorkError(
-            f"the model's head has become a {type(head).__name__}: call replace again (resize a "
-            "vocabulary before you replace its head)"
-        )
-    skipped = (*patch._OF_THE_LOSS, *patch._OF_THE_OUTPUT)
-    rest = {key: value for key, value in given.items() if key not in skipped}
-    outputs = getattr(model, model.base_model_prefix)(**rest)
-    hidden = outputs.last_hidden_state  # (batch, length, features)
-    scale = patch._scale(model)
-    if scale != 1:
-        hidden = hidden * scale
-    if given.get("labels") is None and given.get("shift_labels") is None:
-        keep = given.get("logits_to_keep", 0)
-        kept = hidden[:, slice(-keep, None) if isinstance(keep, int) else keep]
-        result = _output(outputs, None, head(kept))
-    else:
-        result = _output(outputs, _loss(head.loss, hidden, given), None)
-    return result.to_tuple() if given.get("return_dict") is False else result
-
-
-def _loss(loss: Callable[..., Tensor], hidden: Tensor, given: dict[str, Any]) -> Tensor:
-    ignore_index = given.get("ignore_index", -100)
-    shifted: Any = given.get("shift_labels")
-    if shifted is None:
-        padded = torch.nn.functional.pad(given["labels"], (0, 1), value=ignore_index)
-        shifted = padded[..., 1:]
-    count = given.get("num_items_in_batch")
-    value = loss(
-        hidden, shifted.to(hidden.device), ignore_index=ignore_index,
-        reduction="mean" if count is None else "sum",
-    )  # fmt: skip
-    if count is not None:  # gradient accumulation: all devices' tokens of all micro-batches
-        value = value / (count.to(value.device) if isinstance(count, Tensor) else count)
-    return value
-
-
-def _output(outputs: Any, loss: Any, logits: Any) -> Any:
-    made = patch._output(outputs, loss)
-    made["logits"] = logits
-    return made
+    def forward_named(self, given: dict[str, Any], own: Callable[[], Any]) -> Any:
+        model: Any = self
+        head = model.get_output_embeddings()
+        if not isinstance(head, OutputHead):
+            raise UncorkError(
+                f"the model's head has become a {type(head).__name__}: call replace again (resize "
+                "a vocabulary before you replace its head)"
+            )
+        outputs, hidden = causal_models.run_body(model, given)
+        scale = causal_models.logit_scale(model)
+        if scale != 1:
+            hidden = hidden * scale
+        if not causal_models.asks_for_loss(given):
+            return causal_models.answer(model, given, outputs, logits=head(hidden))
+        loss = causal_models.next_token_loss(head.loss, hidden, given)
+        return causal_models.answer(model, given, outputs, loss=loss)
