@@ -52,7 +52,10 @@ def test_a_bad_file_is_answered_with_one_line(
     out = tmp_path / "out"
     out.mkdir()
     arguments: dict[str, list[object]] = {
-        "audit": [tmp_path / file, "--report", out / "r.html", "--certificates", out / "c.npz"],
+        "audit": [
+            *(tmp_path / file, "--report", out / "r.html", "--certificates", out / "c.npz"),
+            *("--store", out / "s.db"),
+        ],
         "show": [tmp_path / file],
         "verify": [_certificates(run, tmp_path), tmp_path / file],
     }

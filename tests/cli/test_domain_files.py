@@ -26,7 +26,7 @@ def model(tmp_path: Path) -> Path:
 def norm(tmp_path: Path) -> Path:
     rng = np.random.default_rng(1)
     domain = LayerNorm(rng.standard_normal(6), rng.standard_normal(6))
-    write_domain(tmp_path / "norm.npz", domain, {"from": "a test"})
+    write_domain(tmp_path / "norm.npz", domain, {"assumption": "guessed & tried"})
     return tmp_path / "norm.npz"
 
 
@@ -42,6 +42,8 @@ def test_an_audit_behind_a_layernorm_is_reported_and_verified(
     assert result["proven"] is True
     assert result["counts"]["undecided"] == 0
     assert "leave a LayerNorm over 6 features" in page.read_text()
+    assert f"Where that comes from: {norm}, guessed &amp; tried." in page.read_text()
+    assert f"--domain @{norm} --certificates" in page.read_text()
     checked = run("verify", proofs, model, "--json", "-")
     assert checked.status == 0
     assert checked.json()["domain"] == result["domain"]

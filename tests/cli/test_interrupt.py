@@ -15,7 +15,9 @@ from running import Run
 
 from uncork.report import page
 
+# By their names: in their packages the functions stand before the modules.
 deciding = import_module("uncork.audit.run")
+showing = import_module("uncork.cli.show")
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -110,6 +112,17 @@ def test_ctrl_c_after_the_last_class_loses_no_work(
     assert len(partial(cache)) == 1
     assert run("audit", square, "--resume").status == 0
     assert partial(cache) == []
+
+
+def test_ctrl_c_where_nothing_is_kept_is_answered_too(
+    run: Run, square: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*rest: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(showing, "describe", interrupted)
+    ran = run("show", square)
+    assert (ran.status, ran.out, ran.err) == (130, "", "uncork: interrupted\n")
 
 
 def test_a_result_that_cannot_be_written_loses_no_work(

@@ -65,6 +65,14 @@ def test_a_head_alone_gives_its_spectrum_and_the_bound(run: Run, folder: Path) -
     assert "give --hidden or --data" in text
 
 
+def test_an_array_that_may_be_outputs_is_said_to_be_taken_for_a_head(
+    run: Run, folder: Path
+) -> None:
+    for name in ("logits.npy", "hidden.npy"):  # wider than long, longer than wide
+        notes = run("rank", folder / name, "--json", "-").json()["notes"]
+        assert any("then --logits" in note for note in notes)
+
+
 def test_the_spectrum_is_drawn(run: Run, folder: Path) -> None:
     for name in ("s.png", "s.svg"):
         arguments = ["rank", folder / "head.npz", "--hidden", folder / "hidden.npy"]

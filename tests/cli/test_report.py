@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 import re
+import shlex
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -147,6 +149,7 @@ def test_every_marker_is_filled(page: str) -> None:
     ("domain", "words"),
     [
         (Box(100), "each feature between -100 and 100"),
+        (Box(-0.25, np.inf), "each feature at least -0.25"),
         (Box([0.0, 1.0], [2.0, np.inf]), "each feature in its own range, all within 0 and inf"),
         (Ball(2), "Euclidean length at most 2"),
         (Unbounded(), "every input there is"),
@@ -160,6 +163,20 @@ def test_undecided_and_asked_are_said() -> None:
     head = Head(np.array([[1.0], [-1.0], [0.0]]))
     assert "1 more may be unargmaxable" in report_page(audit(head, approximate=True, patience=9))
     assert "1 of the 1 classes asked about can never" in report_page(audit(head, classes=[2]))
+
+
+def test_its_commands_check_the_head_that_was_audited(run: Run, tmp_path: Path) -> None:
+    model, page, proofs = (tmp_path / name for name in ("a b.npz", "r.html", "proofs.npz"))
+    np.savez(model, other=np.eye(5), turned=np.eye(3, 4))
+    chosen = ["--weight", "turned", "--transpose"]
+    assert run("audit", model, *chosen, "--report", page).status == 0
+    shown = re.search(r'id="commands">(.*?)</code>', page.read_text(), re.S)
+    assert shown is not None
+    lines = html.unescape(shown[1]).splitlines()
+    audited, verified = (shlex.split(line)[1:] for line in lines)
+    audited[audited.index("proofs.npz")] = verified[verified.index("proofs.npz")] = str(proofs)
+    assert "4 classes × 3 features" in run(*audited).out
+    assert "every proof holds" in run(*verified).out
 
 
 def test_it_is_written_whole_or_not_at_all(run: Run, square: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from uncork.cli.draw import draw
 from uncork.cli.export import export
 from uncork.cli.figure import figure
 from uncork.cli.lost import lost
-from uncork.cli.output import fail
+from uncork.cli.output import fail, note
 from uncork.cli.playground import playground
 from uncork.cli.prevent import prevent_command
 from uncork.cli.random import random
@@ -66,6 +66,9 @@ class _Commands(TyperGroup):
         try:
             super().invoke(ctx)
             sys.stdout.flush()
+        except KeyboardInterrupt:  # a command that keeps something has said so itself
+            note("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
         except UncorkError as error:
             fail(str(error))
         except BrokenPipeError:

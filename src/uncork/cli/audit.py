@@ -26,6 +26,7 @@ from uncork.head import Head
 from uncork.load import Found, find
 from uncork.load.contents import printable
 from uncork.load.odd_rows import OddRows, odd_rows
+from uncork.report.wording import Asked
 
 if TYPE_CHECKING:
     from uncork.reach.outlook import Outlook
@@ -210,7 +211,8 @@ def audit(
         extra = {"domain_from": origin, **checking.extra()}
         if near is not None:
             extra["reach"] = [{"class": t, **(near.of(t) or {})} for t in near.classes.tolist()]
-        _write_files(result, odd, report, certificates, json_file, extra, near)
+        how = Asked(_named(weight, bias, transpose), domain, origin)
+        _write_files(result, odd, report, certificates, json_file, extra, near, how)
         kept = keeping.keep(result, certificates, quiet)
         gated = failing(result, known)
         if junit is not None:
@@ -248,6 +250,13 @@ def audit(
         raise typer.Exit(1)
     if known is not None and len(gated):
         raise typer.Exit(1)
+
+
+def _named(weight: str | None, bias: str | None, transpose: bool) -> tuple[str, ...]:
+    """The options that say which tensors are the head, as they were given."""
+    named = [("--weight", weight), ("--bias", bias)]
+    given = [part for option, name in named if name is not None for part in (option, name)]
+    return (*given, "--transpose") if transpose else tuple(given)
 
 
 def _origin(domain: str | None, found: Found) -> str:
@@ -304,12 +313,13 @@ def _write_files(
     json_file: str | None,
     extra: dict[str, Any],
     near: Outlook | None,
+    how: Asked,
 ) -> None:
     if certificates is not None:
         audit.save(certificates)
     if report is not None:
         from uncork.report.page import write_report
 
-        write_report(audit, report, odd, outlook=near)
+        write_report(audit, report, odd, outlook=near, asked=how)
     if json_file is not None and json_file != "-":
         emit_json({**audit.to_dict(), "odd": odd.as_dict(), **extra}, json_file)

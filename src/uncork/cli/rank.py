@@ -236,10 +236,13 @@ def _of_head(
             found.notes.append(f"{len(states):,} contexts cannot show a rank of {bound:,}")
     else:
         found.notes.append("log-probabilities need contexts: give --hidden or --data")
-        if Path(source).suffix.lower() in _MATRICES and head.features > head.classes:
+        suffix = Path(source).suffix.lower()
+        if suffix in _MATRICES and head.features > head.classes:
             found.notes.append(
                 "more features than classes: is this a file of outputs? then --logits"
             )
+        elif suffix == ".npy":  # an array without a name, and more contexts than classes are usual
+            found.notes.append("taken for a head: is this a file of outputs? then --logits")
     return found
 
 

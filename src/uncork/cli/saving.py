@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import numpy as np
 
 from uncork.audit import Audit
+from uncork.cli.output import check_writable
 from uncork.errors import UncorkError
 from uncork.load.contents import printable
 from uncork.progress import Progress, ProgressBar
 
 
 class Keeping:
-    """What was asked for; opens the store at once, so that a wrong one is found before the work."""
+    """What was asked for; looks at the store at once: a wrong one is found before the work."""
 
     def __init__(
         self,
@@ -33,7 +35,11 @@ class Keeping:
         from uncork.store import Store, default_store
 
         self.url = store or default_store()
-        Store(self.url).close()
+        missing = _missing_file(self.url)
+        if missing is None:
+            Store(self.url).close()
+        else:  # made when there is something to keep: bad input leaves no empty store behind
+            check_writable(missing, "--store")
 
     def keep(self, audit: Audit, certificates: str | None, quiet: bool) -> str:
         """Store the audit; a line that says so, "" if there was nothing to do."""
@@ -65,3 +71,13 @@ class Keeping:
             shown.stage("counting iterations", len(classes))
             head = audit.head.replace(domain=audit.domain)
             return count_iterations(head, classes, patience, shown.advance)
+
+
+def _missing_file(url: str) -> str | None:
+    """The file that a store would be made in; None where it is there, or is no file."""
+    from uncork.store.engine import Database
+
+    database = Database(url, create=True, wait=0)  # says what is wrong with it, opens nothing
+    database.close()
+    is_file = database.url.get_backend_name() == "sqlite"
+    return database.name if is_file and not os.path.exists(database.name) else None

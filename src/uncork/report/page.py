@@ -19,6 +19,7 @@ from uncork.load.contents import printable
 from uncork.load.odd_rows import OddRows
 from uncork.report.data import embedded, report_data
 from uncork.report.shown import Shown, shown_audit
+from uncork.report.wording import Asked
 from uncork.whole_file import whole_file
 
 STYLES = ("theme.css", "report.css")
@@ -36,15 +37,19 @@ def write_report(
     path: str | os.PathLike[str],
     odd: OddRows | None = None,
     outlook: Any = None,
+    asked: Asked | None = None,
 ) -> None:
     """Write the page to a file, whole or not at all."""
-    page = report_page(audit, odd, outlook)
+    page = report_page(audit, odd, outlook, asked)
     with whole_file(path) as target:
         target.write_text(page, encoding="utf-8")
 
 
-def report_page(audit: Audit, odd: OddRows | None = None, outlook: Any = None) -> str:
-    """The page as text; `outlook` (`uncork.reach.outlook`) adds how near lost classes come."""
+def report_page(
+    audit: Audit, odd: OddRows | None = None, outlook: Any = None, asked: Asked | None = None
+) -> str:
+    """The page as text; `outlook` (`uncork.reach.outlook`) adds how near lost classes come, `asked`
+    what the commands that check it must say."""
     style = "\n".join(asset(name) for name in STYLES)
     script = '"use strict";\n' + "\n".join(_scoped(asset(name)) for name in SCRIPTS)
     policy = (
@@ -54,7 +59,7 @@ def report_page(audit: Audit, odd: OddRows | None = None, outlook: Any = None) -
     start = (
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>'
     )
-    return filled(shown_audit(audit, odd, outlook), start, f"<script>{script}</script>")
+    return filled(shown_audit(audit, odd, outlook, asked), start, f"<script>{script}</script>")
 
 
 def filled(shown: Shown, start: str, end: str, navigation: str = "", live: str = "") -> str:
@@ -76,6 +81,7 @@ def filled(shown: Shown, start: str, end: str, navigation: str = "", live: str =
         "assumed": escaped(facts["assumed"]),
         "bias": "z = Wx + b" if facts["bias"] else "z = Wx",
         "domain": escaped(_short(facts["domain"])),
+        "origin": _origin(facts.get("origin", "")),
         "check": "\n".join(escaped(line) for line in facts["check"].split("\n")),
         "fingerprint": escaped(facts["fingerprint"]),
         "made": escaped(facts["made"]),
@@ -102,6 +108,12 @@ def _scoped(module: str) -> str:
 def escaped(text: str) -> str:
     """Text for markup, with what would not show written as escapes."""
     return html.escape(printable(text))
+
+
+def _origin(text: str) -> str:
+    """Where the domain comes from, in a sentence after it."""
+    where = escaped(text.removeprefix("from "))
+    return f"\n  Where that comes from: {where}." if where else ""
 
 
 def _short(domain: str) -> str:

@@ -12,7 +12,7 @@ from uncork.audit.result import Audit
 from uncork.audit.verdict import Mixture, Verdict
 from uncork.load.odd_rows import OddRows, odd_rows
 from uncork.report.neighbours import nearest_rows, row_norms, runners_up
-from uncork.report.wording import answer, checking_commands, in_words, on_the_command_line
+from uncork.report.wording import Asked, answer, checking_commands, in_words, on_the_command_line
 
 THIEVES = 8  # of a mixture, the largest shares
 NEAREST = 4
@@ -59,7 +59,9 @@ class Shown:
     outlook: Any = None  # reach.outlook.Outlook
 
 
-def shown_audit(audit: Audit, odd: OddRows | None = None, outlook: Any = None) -> Shown:
+def shown_audit(
+    audit: Audit, odd: OddRows | None = None, outlook: Any = None, asked: Asked | None = None
+) -> Shown:
     """An audit with its proofs; odd rows are looked for in its head where none are given."""
     from uncork import __version__
 
@@ -80,7 +82,8 @@ def shown_audit(audit: Audit, odd: OddRows | None = None, outlook: Any = None) -
         "bias": audit.has_bias,
         "assumed": in_words(audit.domain, audit.features),
         "domain": audit.domain.spec(),
-        "check": checking_commands(audit.source, domain, audit.has_bias),
+        "origin": "" if asked is None else asked.origin,
+        "check": checking_commands(audit.source, domain, audit.has_bias, asked),
         "approximate": audit.approximate,
         "proven": audit.proven,
         "made": f"uncork {__version__}, {audit.seconds.get('total', 0.0):.1f} s on {audit.device}",

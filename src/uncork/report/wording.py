@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,6 +39,8 @@ def in_words(domain: Domain, features: int) -> str:
     if isinstance(domain, Box):
         lower, upper = (np.unique(bound) for bound in domain.bounds(features))
         if len(lower) == len(upper) == 1:
+            if np.isinf(upper[0]) and np.isfinite(lower[0]):  # what leaves a ReLU or a SiLU
+                return f"every input with each feature at least {lower[0]:g}"
             return f"every input with each feature between {lower[0]:g} and {upper[0]:g}"
         return (
             f"every input with each feature in its own range, all within {lower[0]:g} and "
@@ -68,11 +71,24 @@ def on_the_command_line(domain: Domain) -> str:
     return "auto" if isinstance(domain, (LayerNorm, RMSNorm, Image)) else domain.spec()
 
 
-def checking_commands(source: str, domain: str, has_bias: bool) -> str:
+@dataclass(frozen=True)
+class Asked:
+    """What a command line said about the head and its inputs: without it, the same file may show
+    another head."""
+
+    head: tuple[str, ...] = ()  # such as ("--weight", "proj.weight", "--transpose")
+    domain: str | None = None
+    origin: str = ""  # where the domain comes from, and what of it is assumed
+
+
+def checking_commands(source: str, domain: str, has_bias: bool, asked: Asked | None = None) -> str:
     """Two lines for a shell: write the proofs, and check them with no solver."""
-    model = shlex.quote(source or "model.onnx")
-    drop = "" if has_bias else " --drop-bias"
+    asked = asked or Asked()
+    drop = () if has_bias else ("--drop-bias",)
+    model = shlex.join([source or "model.onnx", *asked.head, *drop])
+    # A domain file is short to name and long to spell out.
+    inputs = asked.domain if asked.domain and asked.domain.startswith("@") else domain
     return (
-        f"uncork audit {model}{drop} --domain {shlex.quote(domain)} --certificates proofs.npz\n"
-        f"uncork verify proofs.npz {model}{drop}"
+        f"uncork audit {model} --domain {shlex.quote(inputs)} --certificates proofs.npz\n"
+        f"uncork verify proofs.npz {model}"
     )

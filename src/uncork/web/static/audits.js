@@ -53,7 +53,7 @@ function row(audit) {
     cell(box), cell([name, sub], "text"), cell(whole(audit.asked), "number"), cell(whole(audit.features), "number optional"),
     cell(element("span", audit.unargmaxable ? "lost" : "", whole(audit.unargmaxable)), "number"), cell([percent(share), gauge], "optional"),
     cell(whole(audit.tied), "number optional"), cell(whole(audit.undecided), "number optional"),
-    cell(labelNode(audit.domain, 40), "optional"), cell(when(audit.created), "optional"),
+    cell(labelNode(audit.domain, 40), "optional domain"), cell(when(audit.created), "optional"),
   );
   return line;
 }
