@@ -21,7 +21,7 @@ from uncork.nn.linear_ways import adds_up, compute
 
 Tensor = torch.Tensor
 
-_LARGE = 1 << 24
+_LARGE = 1 << 25  # numbers of a gradient: see `_scale`
 
 
 def linear_loss(tensors: LinearTensors, reduction: str, options: LinearOptions) -> Tensor:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import triton
-
 from uncork.nn._torch import torch
+from uncork.nn.kernels import power_of_two
 from uncork.nn.kernels.candidates import candidates_kernel
 from uncork.nn.kernels.refine import refine_kernel
 from uncork.nn.kernels.sparse_gradients import flatten_kernel, gathered_sum_kernel
@@ -49,7 +48,7 @@ class Lists:
         """None where lists are not worth it; head is then as before."""
         n, classes = len(head.x), head.weight.shape[0]
         room = LIST_BYTES // (8 * n)
-        longest = min(LONGEST_LIST, triton.next_power_of_2(classes + 1))
+        longest = min(LONGEST_LIST, power_of_two(classes + 1))
         k = min(longest, 1 << max(5, room.bit_length() - 1))
         device = head.x.device
         lists = cls(
@@ -69,7 +68,7 @@ class Lists:
                 head.index, head.sums, first=first, width=width, stride=products.stride(0),
                 refresh=refresh, alpha=alpha, slack=_SLACK[head.x.dtype], tolerance=_TOLERANCE,
                 KIND=head.kind, BRACKET=alpha > 2, STEPS=STEPS, SEARCH=not fixed, K=k,
-                ODD=width % 16 > 0, L=min(CANDIDATE_LANES, max(128, triton.next_power_of_2(width))),
+                ODD=width % 16 > 0, L=min(CANDIDATE_LANES, max(128, power_of_two(width))),
                 **_CANDIDATES, **head.shared(),
             )  # fmt: skip
             last = first + width == classes
@@ -90,7 +89,7 @@ class Lists:
                 stride_x=head.x.stride(0), stride_w=head.weight.stride(0), alpha=alpha,
                 slack=_SLACK[head.x.dtype], tolerance=_TOLERANCE, KIND=head.kind,
                 BRACKET=alpha > 2, STEPS=STEPS, SEARCH=not fixed, K=k, E=8,
-                D=min(512, max(32, triton.next_power_of_2(head.x.shape[1]))), num_warps=4,
+                D=min(512, max(32, power_of_two(head.x.shape[1]))), num_warps=4,
                 **head.shared(),
             )  # fmt: skip
         sparse_rows_kernel[(n,)](
@@ -172,7 +171,7 @@ def _gather(
     sums: Tensor | None,
 ) -> None:
     features = source.shape[1]
-    block = min(1024, triton.next_power_of_2(features))
+    block = min(1024, power_of_two(features))
     gathered_sum_kernel[(len(out),)](
         source, out, offsets, members, factors,
         factors if order is None else order,

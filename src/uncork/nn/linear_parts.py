@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import triton
-
 from uncork.nn._torch import torch
+from uncork.nn.kernels import power_of_two
 
 Tensor = torch.Tensor
 
@@ -34,6 +33,17 @@ def parts_of(classes: int) -> list[slice]:
     return [part for part in (slice(0, even), slice(even, classes)) if part.stop > part.start]
 
 
+def cut(weight: Tensor, gradient: Tensor | None) -> list[Part]:
+    """All classes of a weight (C, d) and of its gradient, as `parts_of` says."""
+    whole = parts_of(weight.shape[0])
+    if len(whole) == 1:
+        return [Part(whole[0], weight, weight.t(), gradient)]
+    return [
+        Part(part, weight[part], weight[part].t(), None if gradient is None else gradient[part])
+        for part in whole
+    ]
+
+
 def slice_width(rows: int, classes: int, element_size: int, room: int) -> int:
     """Classes of a slice: a multiple of 256, `room` bytes for all rows, never all classes."""
     width = max(256, room // max(1, rows * element_size) // 256 * 256)
@@ -56,7 +66,7 @@ def block_rows(rows: int, most: int) -> int:
 
 def block_size(width: int, most: int) -> int:
     """Entries a program takes at a time."""
-    return int(min(most, max(32, triton.next_power_of_2(width))))
+    return min(most, max(32, power_of_two(width)))
 
 
 def accumulate(total: Tensor, products: Tensor, weight: Tensor) -> None:

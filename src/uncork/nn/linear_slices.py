@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-import triton
-
 from uncork.nn._torch import torch
-from uncork.nn.kernels import on_its_device
+from uncork.nn.kernels import ceiling, on_its_device
 from uncork.nn.kernels._math import kind_of, offset_of
 from uncork.nn.kernels.logsumexp import logsumexp_kernel
 from uncork.nn.kernels.residual import residual_kernel
@@ -109,7 +108,7 @@ class Head:
             total = self.smooth * weights.float().sum()
         mode = GIVEN if given is not None else MEAN if self.reduction == "mean" else ONES
         by_tensor = isinstance(self.tau, Tensor)
-        prepare_kernel[(triton.cdiv(n, 256),)](
+        prepare_kernel[(ceiling(n, 256),)](
             self.target, self.rows if given is None else given,
             self.rows if weights is None else weights, self.tau if by_tensor else self.rows,
             self.index, self.rows, self.sums, n, classes, options.ignore_index,
@@ -196,7 +195,7 @@ class Head:
         if self.wanted.tau:
             slopes = torch.empty(n, dtype=torch.float32, device=device)
         block = 256 if reduction is None else 1024
-        losses_kernel[(triton.cdiv(n, block) if reduction is None else 1,)](
+        losses_kernel[(ceiling(n, block) if reduction is None else 1,)](
             self.rows, self.sums, losses, slopes, n, self.offset, self.options.alpha, self.smooth,
             FIXED=self.options.fixed, SMOOTH=self.smoothing, SLOPES=self.wanted.tau,
             TOTAL=reduction is not None, MEAN=reduction == "mean", L=block, num_warps=4,
@@ -283,15 +282,22 @@ class Head:
 
     def residual(self, first: int, products: Tensor, begin: int) -> None:
         """products (of rows begin …, for classes first …) become p − target, and sums grow."""
-        width = products.shape[1]
+        rows, width = products.shape
         long = width > 16384
-        residual_kernel[(len(products),)](
-            products, self.sums, self.rows, self.index, n=len(self.x), begin=begin, first=first,
-            width=width, stride=products.stride(0),
-            alpha=self.options.alpha, ODD=width % 16 > 0,
-            KIND=self.kind, GRADIENT=self.wanted.any, L=block_size(width, 4096 if long else 2048),
-            num_warps=8 if long else 4, **self.shared(), **self.smoothed(),
+        residual_kernel[(rows,)](
+            products, self.sums, self.rows, self.index, begin=begin, first=first, width=width,
+            stride=products.stride(0), ODD=width % 16 > 0,
+            L=block_size(width, 4096 if long else 2048), num_warps=8 if long else 4,
+            **self._residual,
         )  # fmt: skip
+
+    @cached_property
+    def _residual(self) -> dict[str, Any]:
+        """What all its launches share: put together once."""
+        return {
+            "n": self.x.shape[0], "alpha": self.options.alpha, "KIND": self.kind,
+            "GRADIENT": self.wanted.any, **self.shared(), **self.smoothed(),
+        }  # fmt: skip
 
     def find_normaliser(self) -> None:
         """tops and shifts of softmax: S = log Σ exp z."""

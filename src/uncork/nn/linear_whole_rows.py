@@ -11,14 +11,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import triton
-
 from uncork.nn._torch import torch
+from uncork.nn.kernels import ceiling, power_of_two
 from uncork.nn.kernels.entmax_narrow import WIDEST
 from uncork.nn.kernels.entmax_residual import entmax_residual_kernel
 from uncork.nn.kernels.transforms import STEPS
 from uncork.nn.kernels.wide_residual import wide_residual_kernel
-from uncork.nn.linear_parts import Part, add_product, block_rows, block_size, parts_of, row_stride
+from uncork.nn.linear_parts import add_product, block_rows, block_size, cut, parts_of, row_stride
 
 if TYPE_CHECKING:
     from uncork.nn.linear_slices import Head
@@ -70,18 +69,15 @@ class WholeRows:
         d_bias: Tensor | None,
     ) -> None:
         """Block after block in `buffer`, the gradients written or added to."""
-        head, step, wanted = self.head, len(buffer), self.head.wanted
-        parts = [
-            Part(c, head.weight[c], head.weight[c].t(), None if d_weight is None else d_weight[c])
-            for c in parts_of(self.classes)
-        ]
+        head, wanted = self.head, self.head.wanted
+        parts = cut(head.weight, d_weight)
         products = buffer[:, : self.classes]
-        inputs = head.x.split(step)
-        pulled = [None] * len(inputs) if d_input is None else d_input.split(step)
-        for block, (x, d_x) in enumerate(zip(inputs, pulled, strict=True)):
-            start = block * step
-            if len(x) < step:
-                products = products[: len(x)]
+        rows, step = head.x.shape[0], buffer.shape[0]
+        for start in range(0, rows, step):
+            block = slice(start, start + step)
+            x, d_x = head.x[block], None if d_input is None else d_input[block]
+            if start + step > rows:
+                products = products[: rows - start]
             for part in parts:
                 z = products if len(parts) == 1 else products[:, part.classes]
                 torch.mm(x, part.transposed, out=z)
@@ -142,10 +138,10 @@ class WholeRows:
             **head.shared(), **head.smoothed(),
         }  # fmt: skip
         if not self._in_registers:
-            lanes = block_size(triton.cdiv(width, 4), LANES)
+            lanes = block_size(ceiling(width, 4), LANES)
             cached = width * size <= CACHED_BYTES
             return shared | {"L": lanes, "num_warps": max(1, lanes // 256)} | WIDE[cached]
-        block = max(32, triton.next_power_of_2(width))
+        block = max(32, power_of_two(width))
         warps = min(16, max(1, block // 512))
         lanes = min(block, warps * 32 * (16 // size))  # 16 bytes a thread
         return shared | {"G": block // lanes, "L": lanes, "num_warps": warps}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import triton
-
 from uncork.nn._torch import torch
-from uncork.nn.kernels import on_its_device
+from uncork.nn.kernels import ceiling, on_its_device, power_of_two
 from uncork.nn.kernels._math import kind_of
 from uncork.nn.kernels.alpha_relu_loss import alpha_relu_loss_kernel
 from uncork.nn.kernels.loss_backward import loss_backward_kernel, narrow_loss_backward_kernel
@@ -37,7 +35,7 @@ def alpha_relu_losses(
     rows = as_rows(z)
     p = torch.empty(z.shape, dtype=z.dtype, device=z.device)
     losses = torch.empty(len(z), dtype=torch.float32, device=z.device)
-    lanes = min(4096, max(32, triton.next_power_of_2(n)))
+    lanes = min(4096, max(32, power_of_two(n)))
     alpha_relu_loss_kernel[(len(rows),)](
         rows, p, losses, target, n, rows.stride(0), n, alpha, tau, ignore_index,
         KIND=kind_of(alpha), L=lanes, ALIGN=alignment(rows, p),
@@ -64,9 +62,9 @@ def loss_backward(
     where there is a share ()."""
     rows, n = p.shape
     out = torch.empty_like(p)
-    kernel, grid, lanes = loss_backward_kernel, triton.cdiv(p.numel(), _TILE), _TILE
+    kernel, grid, lanes = loss_backward_kernel, ceiling(p.numel(), _TILE), _TILE
     if n < _TILE:
-        kernel, grid, lanes = narrow_loss_backward_kernel, rows, max(32, triton.next_power_of_2(n))
+        kernel, grid, lanes = narrow_loss_backward_kernel, rows, max(32, power_of_two(n))
     kernel[(grid,)](
         p, out, target, grad.contiguous(), grad if share is None else share, n, rows, p.numel(),
         ignore_index, BY_ROW=share is None, L=lanes, num_warps=min(4, max(1, lanes // 256)),

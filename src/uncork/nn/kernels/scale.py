@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from uncork.nn._torch import torch
-from uncork.nn.kernels import on_its_device
+from uncork.nn.kernels import ceiling, on_its_device
 
 _BLOCK = 4096
 
@@ -14,7 +14,7 @@ _BLOCK = 4096
 @on_its_device
 def scale(values: torch.Tensor, factor: torch.Tensor) -> None:
     """values times factor (one value), in place."""
-    programs = triton.cdiv(values.numel(), _BLOCK)
+    programs = ceiling(values.numel(), _BLOCK)
     scale_kernel[(programs,)](values, factor, values.numel(), L=_BLOCK, num_warps=4)
 
 

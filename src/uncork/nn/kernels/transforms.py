@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import triton
-
 from uncork.nn._rows import Alpha
 from uncork.nn._torch import torch
-from uncork.nn.kernels import multiprocessors, on_its_device
+from uncork.nn.kernels import ceiling, multiprocessors, on_its_device, power_of_two
 from uncork.nn.kernels._math import POWER, kind_of
 from uncork.nn.kernels.alpha_relu import alpha_relu_backward_kernel, alpha_relu_kernel
 from uncork.nn.kernels.entmax_backward import entmax_backward_kernel
@@ -84,7 +82,7 @@ def solve_rows(
     classes = s if target is None else target
     # Powers take registers: rows of a general α go the wide way sooner.
     if n <= (WIDEST if common["KIND"] in (2, 15) else min(WIDEST, 8192)):
-        block = max(32, triton.next_power_of_2(n))
+        block = max(32, power_of_two(n))
         warps = min(16, max(1, block // 512))
         lanes = min(block, warps * 32 * (16 // z.element_size()))  # 16 bytes a thread
         entmax_narrow_kernel[(len(rows),)](
@@ -111,7 +109,7 @@ def entmax_backward(p: Tensor, grad: Tensor, alpha: float, dtype: torch.dtype) -
     out = torch.empty(p.shape, dtype=dtype, device=p.device)
     rows, pulled, result = as_rows(p), as_rows(grad), out.view(-1, n)
     one = n <= 8192
-    lanes = max(32, triton.next_power_of_2(n)) if one else 2048
+    lanes = max(32, power_of_two(n)) if one else 2048
     warps = min(8, max(1, lanes // 512)) if one else 8
     entmax_backward_kernel[(len(rows),)](
         rows, pulled, result, n, rows.stride(0), pulled.stride(0), result.stride(0), alpha,
@@ -145,7 +143,7 @@ def alpha_relu_forward(z: Tensor, alpha: float, tau: Alpha, dtype: torch.dtype) 
     p = torch.empty_like(z, dtype=dtype)
     given = isinstance(tau, Tensor)
     block = 1024 * (16 // z.element_size()) // 2
-    alpha_relu_kernel[(triton.cdiv(z.numel(), block),)](
+    alpha_relu_kernel[(ceiling(z.numel(), block),)](
         z, p, tau if given else z, z.numel(), alpha, 0.0 if given else tau,
         KIND=kind_of(alpha), L=block, TAU_TENSOR=given, num_warps=4,
     )  # fmt: skip
@@ -161,7 +159,7 @@ def alpha_relu_backward(z: Tensor, grad: Tensor, alpha: float, tau: Alpha) -> Te
     out = torch.empty_like(z)
     given = isinstance(tau, Tensor)
     block = 1024 * (16 // z.element_size()) // 2
-    alpha_relu_backward_kernel[(triton.cdiv(z.numel(), block),)](
+    alpha_relu_backward_kernel[(ceiling(z.numel(), block),)](
         z, grad, out, tau if given else z, z.numel(), alpha, 0.0 if given else tau,
         KIND=kind_of(alpha), L=block, TAU_TENSOR=given, num_warps=4,
     )  # fmt: skip
