@@ -90,9 +90,11 @@ def measure(n: int, classes: int, d: int, kind: str, std: float) -> dict[str, An
 
 
 def _error(made: Tensor, truth: Tensor) -> float | None:
-    """None where there is nothing to be off from: every row has its target alone."""
-    size = float(truth.norm())
-    return float(f"{float((made.double() - truth).norm()) / size:.3g}") if size else None
+    """None where both are 0: every row has its target alone."""
+    off, size = float((made.double() - truth).norm()), float(truth.norm())
+    if not size:
+        return float("inf") if off else None
+    return float(f"{off / size:.3g}")
 
 
 def main() -> None:

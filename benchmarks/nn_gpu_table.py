@@ -1,16 +1,16 @@
-"""The linear losses of benchmarks.nn_gpu as Markdown: python -m benchmarks.nn_gpu_table [RESULTS]
+"""What benchmarks.nn_gpu and nn_gpu_errors measured, as Markdown: python -m benchmarks.nn_gpu_table
 
-docs/performance.md has this table as it is printed.
+Linear losses, small ones, and errors: docs/performance.md has these tables as they are printed.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results" / "nn_gpu.json"
+ERRORS = RESULTS.with_name("nn_gpu_errors.json")
 PEERS = ["torch.compile", "CCE", "Liger", "entmax package, 1.5, k = 100"]
 OURS = {
     "linear_cross_entropy": "`linear_cross_entropy`",
@@ -35,7 +35,7 @@ def table(results: dict[str, Any]) -> str:
         return milliseconds(row[name]["ms"])
 
     lines = [
-        ("", [f"{r['rows']:,} × {r['classes']:,} × {r['features']:,}" for r in random]),
+        ("", [size(row) for row in random]),
         ("---", ["---"] * len(random)),
         ("three products alone", [milliseconds(row["three products ms"]) for row in random]),
     ]
@@ -48,6 +48,47 @@ def table(results: dict[str, Any]) -> str:
     for name in SPARSE:
         shown = f"flat, std {flattest:.2f}: {names[name]}"
         lines.append((shown, [time(row, name) for row in flat]))
+    return as_markdown(lines)
+
+
+def small(results: dict[str, Any]) -> str:
+    measured = results["small problems"]
+    lines = [("", [size(row) for row in measured]), ("---", ["---"] * len(measured))]
+    for name in (name for name in measured[0] if isinstance(measured[0][name], dict)):
+        cells = [f"{row[name]['ms']:.2f} ({row[name]['extra MiB']:,})" for row in measured]
+        lines.append((f"`{name}`", cells))
+    return as_markdown(lines)
+
+
+def errors(results: dict[str, Any]) -> str:
+    """Thousandths: of the input's and the weight's gradient, and by rounding alone."""
+    measured = results["errors"]
+
+    def kind(row: dict[str, Any]) -> str:
+        how = f"std {row['std']:g}" if row["inputs"] == "random" else row["inputs"]
+        return f"{row['rows']:,} × {row['classes']:,}, {how}"
+
+    def shown(found: dict[str, Any]) -> str:
+        if found["input"]["error"] is None:
+            return "all 0"
+        made, least = (
+            " / ".join(f"{1000 * found[leaf][what]:.2f}" for leaf in ("input", "weight"))
+            for what in ("error", "of rounding alone")
+        )
+        return f"{made} ({least})"
+
+    lines = [("", [kind(row) for row in measured]), ("---", ["---"] * len(measured))]
+    for name in (name for name in measured[0] if isinstance(measured[0][name], dict)):
+        cells = [shown(row[name]) for row in measured]
+        lines.append((name if name.startswith("torch") else f"`{name}`", cells))
+    return as_markdown(lines)
+
+
+def size(row: dict[str, Any]) -> str:
+    return f"{row['rows']:,} × {row['classes']:,} × {row['features']:,}"
+
+
+def as_markdown(lines: list[tuple[str, list[str]]]) -> str:
     return "\n".join(f"| {' | '.join([first, *cells])} |" for first, cells in lines)
 
 
@@ -55,5 +96,11 @@ def milliseconds(value: float) -> str:
     return f"{value:.2f}" if value < 4 else f"{value:.1f}"
 
 
+def main() -> None:
+    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    of_errors = json.loads(ERRORS.read_text(encoding="utf-8"))
+    print(table(results), small(results), errors(of_errors), sep="\n\n")
+
+
 if __name__ == "__main__":
-    print(table(json.loads(Path([*sys.argv, RESULTS][1]).read_text(encoding="utf-8"))))
+    main()

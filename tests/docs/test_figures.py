@@ -8,10 +8,13 @@ from benchmarks import nn_gpu_table
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_table_of_linear_losses_is_the_one_that_was_measured():
+def test_the_tables_of_linear_losses_are_those_that_were_measured():
     results = json.loads(nn_gpu_table.RESULTS.read_text(encoding="utf-8"))
+    of_errors = json.loads(nn_gpu_table.ERRORS.read_text(encoding="utf-8"))
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     assert nn_gpu_table.table(results) in page
+    assert nn_gpu_table.small(results) in page
+    assert nn_gpu_table.errors(of_errors) in page
 
 
 def test_the_table_of_heads_is_the_one_that_was_measured():
