@@ -137,6 +137,14 @@ def test_certificates_that_cannot_be_read(
     assert "c.npz" in run("verify", tmp_path / "c.npz", square).error
 
 
+@pytest.mark.parametrize("content", [b"x\n", b"\x93NUMPY\x01\x00", b"PK\x03\x04 cut short"])
+def test_reach_says_what_it_checks(run: Run, square: Path, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "c.txt").write_bytes(content)
+    said = run("reach", square, "--check", tmp_path / "c.txt").error
+    assert "c.txt: no file of uncork reach, or a damaged one: expected an .npz" in said
+    assert "pickle" not in said
+
+
 def test_a_model_is_no_certificate(run: Run, square: Path) -> None:
     assert "not a certificate file" in run("verify", square, square).error
 

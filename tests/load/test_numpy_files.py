@@ -101,6 +101,80 @@ def test_tensors_named_by_hand(tmp_path: Path) -> None:
         load(path, weight="third")
 
 
+def test_transpose_is_advised_only_where_it_helps(tmp_path: Path) -> None:
+    path = tmp_path / "m.npz"
+    np.savez(path, first=W, four=B, three=B[:3], five=np.ones(5))
+    for bias, transpose, advice in (
+        ("three", False, "if the classes are there, use --transpose"),
+        ("four", True, "if the classes are there, leave --transpose out"),
+        ("five", False, None),
+        ("five", True, None),
+    ):
+        for weight in (None, "first"):
+            with pytest.raises(UncorkError, match=f"bias {bias}.* does not fit weight") as raised:
+                load(path, weight=weight, bias=bias, transpose=transpose)
+            if advice is None:
+                assert "--transpose" not in str(raised.value)
+            else:
+                assert advice in str(raised.value)
+    # These names say themselves which side is which: --transpose changes nothing of it.
+    np.savez(path, kernel=W.T, third=B[:3])
+    with pytest.raises(UncorkError, match=r"does not fit weight kernel with 4 classes") as raised:
+        load(path, weight="kernel", bias="third")
+    assert "--transpose" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("weight", "bias"),
+    [
+        ("weight", "bias"), ("W", "b"), ("lm_head.weight", "lm_head.bias"),
+        ("coef_", "intercept_"), ("layer_W", "layer_b"),
+        ("cls.predictions.decoder.weight", "cls.predictions.bias"),
+    ],
+)  # fmt: skip
+def test_a_weights_own_bias_is_never_left_out_in_silence(
+    tmp_path: Path, weight: str, bias: str
+) -> None:
+    path = tmp_path / "m.npz"
+    np.savez(path, **{weight: W.T, bias: B})  # 3 × 4, and 4
+    names = rf"{bias} \(4\) is by its name the bias of {weight} \(3 × 4\)"
+    for named in (None, weight):
+        with pytest.raises(UncorkError, match=rf"{names}.* 3 classes: .*use --transpose; else"):
+            load(path, weight=named)
+        np.testing.assert_array_equal(load(path, weight=named, transpose=True).bias, B)
+    np.savez(path, **{weight: W.T, bias: np.ones(7)})
+    for transpose in (False, True):
+        with pytest.raises(UncorkError, match=r"\(7\).*save the weight alone as \.npy") as raised:
+            load(path, transpose=transpose)
+        assert "--transpose" not in str(raised.value)
+    shown = describe(path)
+    assert shown.head is None
+    assert f"{bias} (7)" in shown.problem
+    np.savez(path, **{weight: W, bias: np.ones(3), "given": B})
+    np.testing.assert_array_equal(load(path, bias="given").bias, B)
+    np.savez(path, **{weight: W.T, bias: np.ones((2, 2, 1))})  # no vector, on whichever side
+    with pytest.raises(UncorkError, match=r"\(2 × 2 × 1\) is by its name the bias") as raised:
+        load(path)
+    assert "--transpose" not in str(raised.value)
+
+
+@pytest.mark.parametrize("one", [np.float64(0), np.zeros(1)])
+def test_one_number_for_all_classes_changes_nothing_and_is_noted(
+    tmp_path: Path, one: np.ndarray
+) -> None:
+    np.savez(tmp_path / "m.npz", coef_=W, intercept_=one)  # scikit-learn's fit_intercept=False
+    found = find(tmp_path / "m.npz")
+    assert found.head.bias is None
+    assert "intercept_ is one number for all classes" in found.notes[0]
+
+
+@pytest.mark.parametrize("bias", ["final_logits_bias", "lm_head.bias"])
+def test_a_tied_embedding_may_be_padded_beyond_its_bias(tmp_path: Path, bias: str) -> None:
+    np.savez(tmp_path / "m.npz", **{"model.shared.weight": W, bias: B[:3]})
+    found = find(tmp_path / "m.npz")
+    assert (found.weight_name, found.bias_name) == ("model.shared.weight", None)
+
+
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u1", "i4", ">f4"])
 def test_values_keep_their_type(tmp_path: Path, dtype: str) -> None:
     np.save(tmp_path / "m.npy", W.astype(dtype))

@@ -36,6 +36,13 @@ def test_a_file_of_the_safetensors_library(tmp_path: Path) -> None:
     np.testing.assert_array_equal(head.bias, bias)
 
 
+def test_a_bias_of_another_length_is_named(tmp_path: Path) -> None:
+    save_file({"head.weight": W, "head.bias": np.ones(3, np.float32)}, tmp_path / "m")
+    names = r"head\.bias \(3\) is by its name the bias of head\.weight \(4 × 3\)"
+    with pytest.raises(UncorkError, match=f"{names}.*--transpose"):
+        load(tmp_path / "m")
+
+
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     [

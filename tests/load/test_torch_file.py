@@ -48,6 +48,13 @@ def test_a_saved_state_dict_is_read_as_torch_reads_it(tmp_path: Path, zipped: bo
     np.testing.assert_array_equal(head.bias, model[2].bias.detach().numpy())
 
 
+def test_a_bias_of_another_length_is_named(tmp_path: Path) -> None:
+    path = save({"fc.weight": torch.ones(4, 3), "fc.bias": torch.ones(3)}, tmp_path / "m.pt")
+    names = r"fc\.bias \(3\) is by its name the bias of fc\.weight \(4 × 3\)"
+    with pytest.raises(UncorkError, match=f"{names}.*--transpose"):
+        load(path)
+
+
 DTYPES = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn,
     torch.float8_e5m2, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,

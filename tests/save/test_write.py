@@ -197,8 +197,11 @@ def test_any_source_can_become_a_plain_npz(tmp_path: Path) -> None:
 def test_another_formats_ending_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "a.npz"
     np.savez(source, weight=W)
-    with pytest.raises(UncorkError, match=r"from a file of format npz, write \.npz"):
+    with pytest.raises(UncorkError, match=r"of format npz, write \.npz \(all of it[^.]*\)$"):
         write_head(find(source), NEW, None, tmp_path / "b.onnx")
+    np.save(tmp_path / "a.npy", W)
+    with pytest.raises(UncorkError, match=r"write \.npy \(all.*\), or \.npz \(the head alone\)$"):
+        write_head(find(tmp_path / "a.npy"), NEW, None, tmp_path / "b.onnx")
 
 
 def test_integers_and_overflow_are_refused_and_nothing_is_left(tmp_path: Path) -> None:

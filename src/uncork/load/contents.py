@@ -140,6 +140,42 @@ def choose_by_hand(
 ) -> Choice:
     """The head from tensors named by hand; a missing name is left to the reader's own choice."""
     tensor = None if weight is None else contents.tensor(weight, "--weight")
+    choice = _turned(contents, tensor, transpose)
+    classes, features = choice.weight.shape
+    if bias is not None:
+        named = contents.tensor(bias, "--bias")
+        offset = named.read()
+        offset = offset.reshape(_flat(offset.shape))
+        if offset.shape != (classes,):
+            hint = _other_side(contents, tensor, transpose, offset.shape)
+            raise UncorkError(
+                f"{contents.path}: bias {named} does not fit weight {choice.weight_name} with "
+                f"{classes} classes and {features} features" + (f": {hint}" if hint else "")
+            )
+        return replace(choice, bias=offset, bias_name=bias)
+    if choice.bias_name is not None:
+        return choice
+    # `paired_bias` only ever returns a vector of the right length.
+    partner = paired_bias(contents.tensors, choice.weight_name, classes)
+    if partner is not None:
+        return replace(choice, bias=partner.read().reshape(-1), bias_name=partner.name)
+    left = _left_over(contents, choice.weight_name)
+    if left is None:
+        return choice
+    if _flat(left.shape) in ((), (1,)):  # scikit-learn's intercept_ = 0.0 where it fits none
+        same = f"{printable(left.name)} is one number for all classes, which changes no order"
+        return replace(choice, notes=(*choice.notes, f"{same}: left out"))
+    hint = _other_side(contents, tensor, transpose, _flat(left.shape))
+    raise AmbiguousError(
+        f"{contents.path}: {left} is by its name the bias of "
+        f"{contents.tensors[choice.weight_name]}, but does not fit its {classes} classes: "
+        + (f"{hint}; else " if hint else "")
+        + "name another with --bias, or save the weight alone as .npy to go without a bias"
+    )
+
+
+def _turned(contents: Contents, tensor: Tensor | None, transpose: bool) -> Choice:
+    """The head around that weight (or the reader's own), with the classes on the side asked for."""
     if tensor is None:
         if transpose and contents.format == "onnx":
             raise UncorkError(
@@ -156,29 +192,30 @@ def choose_by_hand(
     elif tensor is not None:
         choice = replace(choice, why=f"named by hand, {choice.why}")
     if transpose:
-        # A bias that fitted the rows need not fit the columns: it is looked for again below.
+        # A bias that fitted the rows need not fit the columns: the caller looks for it again.
         why = f"{choice.why}, classes are its columns"
         choice = replace(choice, weight=choice.weight.T, bias=None, bias_name=None, why=why)
-    matrix, offset, bias_name = choice.weight, choice.bias, choice.bias_name
-    name = choice.weight_name
-    if bias is None and bias_name is None:
-        # `paired_bias` only ever returns a vector of the right length.
-        partner = paired_bias(contents.tensors, name, matrix.shape[0])
-        if partner is not None:
-            bias_name, offset = partner.name, partner.read().reshape(-1)
-    if bias is not None:
-        tensor = contents.tensor(bias, "--bias")
-        offset, bias_name = tensor.read(), bias
-        if offset.size == max(offset.shape, default=0):  # (1, C) and (C, 1) are vectors too
-            offset = offset.reshape(-1)
-        if offset.shape != (matrix.shape[0],):
-            turned = offset.shape == (matrix.shape[1],)
-            raise UncorkError(
-                f"{contents.path}: bias {tensor} does not fit weight {name} with "
-                f"{matrix.shape[0]} classes and {matrix.shape[1]} features"
-                + (": are classes the columns? then use --transpose" if turned else "")
-            )
-    return replace(choice, bias=offset, bias_name=bias_name)
+    return choice
+
+
+def _flat(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape without dimensions of one: (1, C) and (C, 1) are vectors too."""
+    longest = max(shape, default=0)
+    return (longest,) if math.prod(shape) == longest else shape
+
+
+def _other_side(
+    contents: Contents, tensor: Tensor | None, transpose: bool, shape: tuple[int, ...]
+) -> str:
+    """What to say of --transpose where a bias of that shape does not fit: "" if it is no help."""
+    try:
+        other = _turned(contents, tensor, not transpose)
+    except UncorkError:
+        return ""
+    if shape != other.weight.shape[:1]:
+        return ""
+    what = "leave --transpose out" if transpose else "use --transpose"
+    return f"it fits the weight's other side; if the classes are there, {what}"
 
 
 def as_matrix(path: Path, tensor: Tensor) -> np.ndarray:
@@ -212,16 +249,26 @@ _EMBEDDING_BIAS = ("final_logits_bias", "model.final_logits_bias", "cls.predicti
                    "lm_head.bias")  # fmt: skip
 
 
+# Formats in which a bias is found by its name alone: nothing else in the file says what it adds to.
+_BY_NAME = ("npz", "safetensors", "torch", "hugging face folder")
+
+
 def bias_names(weight: str) -> list[str]:
     """The names under which the bias of a weight of that name is looked for, likeliest first."""
-    names = list(_TIED_BIAS.get(weight, ()))
+    names = [*_TIED_BIAS.get(weight, ()), *_own_bias_names(weight)]
+    if "embed" in weight or weight.endswith(("wte.weight", "shared.weight", "lm_head.weight")):
+        names += _EMBEDDING_BIAS
+    return names
+
+
+def _own_bias_names(weight: str) -> list[str]:
+    """Those of a bias that belongs to this weight and no other."""
+    names: list[str] = []
     for ending, partners in _PARTNERS.items():
         if weight == ending or weight.endswith((f".{ending}", f"/{ending}")) or (
             ending.startswith("_") and weight.endswith(ending)
         ):  # fmt: skip
             names += [weight.removesuffix(ending) + partner for partner in partners]
-    if "embed" in weight or weight.endswith(("wte.weight", "shared.weight", "lm_head.weight")):
-        names += _EMBEDDING_BIAS
     return names
 
 
@@ -229,10 +276,17 @@ def paired_bias(tensors: Mapping[str, Tensor], weight: str, classes: int) -> Ten
     """The bias whose name goes with the weight's, if it has one number a class."""
     for name in bias_names(weight):
         tensor = tensors.get(name)
-        if (
-            tensor is not None
-            and math.prod(tensor.shape) == classes
-            and max(tensor.shape) == classes
-        ):
+        if tensor is not None and _flat(tensor.shape) == (classes,):
             return tensor
     return None
+
+
+def _left_over(contents: Contents, weight: str) -> Tensor | None:
+    """The weight's own bias by its name, where `paired_bias` found none that fits.
+
+    The bias of a tied embedding is not meant: it may be shorter than a padded vocabulary.
+    """
+    if contents.format not in _BY_NAME:
+        return None
+    found = (contents.tensors.get(name) for name in _own_bias_names(weight))
+    return next((tensor for tensor in found if tensor is not None), None)

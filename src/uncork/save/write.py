@@ -39,9 +39,10 @@ def check_format(found: Found, out: str | os.PathLike[str], *, needs_bias: bool)
             "ends in .npz to get the head alone"
         )
     if suffix != _SUFFIXES[kind]:
+        alone = "" if kind == "npz" else ", or .npz (the head alone)"
         raise UncorkError(
             f"{path}: from a file of format {kind}, write {_SUFFIXES[kind]} (all of it, with the "
-            "new head) or .npz"
+            f"new head){alone}"
         )
     if kind == "npy" and needs_bias:
         raise UncorkError(f"{path}: an .npy file holds one array, and there is a bias: write .npz")
