@@ -16,7 +16,7 @@ def parse_domain(text: str) -> Domain:
 
         return read_domain(text[1:])[0]
     kind, _, rest = text.partition(":")
-    expected = "expected box:R, box:LO,HI, ball:R, unbounded or @FILE"
+    expected = "expected box:R, box:LO,HI, ball:R, unbounded, @FILE or (of a model) auto"
     if kind.startswith(("layernorm(", "rmsnorm(", "image(")):
         raise UncorkError(
             f"domain {text!r} has arrays, which text cannot hold: write it with "
