@@ -144,9 +144,10 @@ def test_a_weights_own_bias_is_never_left_out_in_silence(
         np.testing.assert_array_equal(load(path, weight=named, transpose=True).bias, B)
     np.savez(path, **{weight: W.T, bias: np.ones(7)})
     for transpose in (False, True):
-        with pytest.raises(UncorkError, match=r"\(7\).*save the weight alone as \.npy") as raised:
+        with pytest.raises(UncorkError, match=r"\(7\).*go without one \(--drop-bias") as raised:
             load(path, transpose=transpose)
         assert "--transpose" not in str(raised.value)
+    assert load(path, drop_bias=True).bias is None
     shown = describe(path)
     assert shown.head is None
     assert f"{bias} (7)" in shown.problem

@@ -167,11 +167,10 @@ def audit(
     Options(approximate=approximate, patience=patience, time_limit=time_limit)
     began = time.perf_counter()
     found = find(
-        source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain
-    )
+        source, weight=weight, bias=bias, transpose=transpose, drop_bias=drop_bias, labels=labels,
+        domain=domain,
+    )  # fmt: skip
     head = found.head
-    if drop_bias:
-        head = head.replace(bias=None)
     asked = None if classes is None else chosen_classes(classes, head, found.vocabulary)
     checking.prepare(head)
     origin = _origin(domain, found)

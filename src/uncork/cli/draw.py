@@ -103,10 +103,8 @@ def draw(
             raise UncorkError("--bias goes with --random or --figure; a SOURCE has its own")
         from uncork.load import load
 
-        head = load(source, weight=weight, bias=bias_name, transpose=transpose, labels=labels,
-                    domain=inputs)  # fmt: skip
-        if drop_bias:
-            head = Head(head.weight, labels=head.labels, domain=inputs, source=head.source)
+        head = load(source, weight=weight, bias=bias_name, transpose=transpose,
+                    drop_bias=drop_bias, labels=labels, domain=inputs)  # fmt: skip
     elif random:
         if classes is None or features is None:
             raise UncorkError("how many classes and features? give -C and -d")

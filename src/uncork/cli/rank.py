@@ -218,7 +218,9 @@ def _of_head(
         made_from = f"the model's hidden states on {len(states):,} contexts of data"
     else:
         try:
-            head = find(source, weight=weight, bias=bias, transpose=transpose).head
+            head = find(
+                source, weight=weight, bias=bias, transpose=transpose, drop_bias=drop_bias
+            ).head
         except AmbiguousError as error:
             raise UncorkError(f"{error} (a file of outputs? then use --logits)") from None
     if drop_bias:

@@ -46,9 +46,9 @@ def verify(
         {"the certificates": certificates, "the model": source, "the labels": labels},
     )
     began = time.perf_counter()
-    head = load(source, weight=weight, bias=bias, transpose=transpose, labels=labels)
-    if drop_bias:
-        head = head.replace(bias=None)
+    head = load(
+        source, weight=weight, bias=bias, transpose=transpose, drop_bias=drop_bias, labels=labels
+    )
     audit = Audit.load(certificates, head)
     other = _another_head(audit, head, drop_bias)
     if other is None:

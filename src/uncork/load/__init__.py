@@ -19,6 +19,7 @@ def load(
     weight: str | None = None,
     bias: str | None = None,
     transpose: bool = False,
+    drop_bias: bool = False,
     labels: Source | Sequence[str] | None = None,
     domain: Domain | str | None = None,
 ) -> Head:
@@ -29,11 +30,13 @@ def load(
 
     The head is found by the names real models use, or in an ONNX graph by walking back from its
     outputs. Where that fails, name the tensors: `weight` (classes × features, or the other way
-    round with `transpose`) and `bias` (classes,). `labels` is a file with one label a line, a JSON
-    file, or the labels themselves; `domain` is a Domain or text such as "box:100", the default.
+    round with `transpose`) and `bias` (classes,); `drop_bias` goes without one. `labels` is a file
+    with one label a line, a JSON file, or the labels themselves; `domain` is a Domain or text such
+    as "box:100", the default.
     Values keep the type they are stored in, and large files are memory-mapped. Files are never
     unpickled. Bad input raises `UncorkError`.
     """
     return find(
-        source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain
-    ).head
+        source, weight=weight, bias=bias, transpose=transpose, drop_bias=drop_bias, labels=labels,
+        domain=domain,
+    ).head  # fmt: skip

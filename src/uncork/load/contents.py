@@ -136,11 +136,17 @@ def listing(tensors: Iterable[Tensor]) -> str:
 
 
 def choose_by_hand(
-    contents: Contents, weight: str | None, bias: str | None, transpose: bool
+    contents: Contents,
+    weight: str | None,
+    bias: str | None,
+    transpose: bool,
+    drop_bias: bool = False,
 ) -> Choice:
     """The head from tensors named by hand; a missing name is left to the reader's own choice."""
     tensor = None if weight is None else contents.tensor(weight, "--weight")
     choice = _turned(contents, tensor, transpose)
+    if drop_bias:
+        return replace(choice, bias=None, bias_name=None)
     classes, features = choice.weight.shape
     if bias is not None:
         named = contents.tensor(bias, "--bias")
@@ -170,7 +176,7 @@ def choose_by_hand(
         f"{contents.path}: {left} is by its name the bias of "
         f"{contents.tensors[choice.weight_name]}, but does not fit its {classes} classes: "
         + (f"{hint}; else " if hint else "")
-        + "name another with --bias, or save the weight alone as .npy to go without a bias"
+        + "name another with --bias, or go without one (--drop-bias of audit, verify, rank, draw)"
     )
 
 

@@ -48,6 +48,7 @@ def find(
     weight: str | None = None,
     bias: str | None = None,
     transpose: bool = False,
+    drop_bias: bool = False,
     labels: Source | Sequence[str] | None = None,
     domain: Domain | str | None = None,
     contents: Contents | None = None,
@@ -58,7 +59,7 @@ def find(
     contents = open_source(source) if contents is None else contents
     path = contents.path
     choice = _guarded(
-        path, contents.format, lambda: choose_by_hand(contents, weight, bias, transpose)
+        path, contents.format, lambda: choose_by_hand(contents, weight, bias, transpose, drop_bias)
     )
     notes = list(choice.notes)
     shown = _guarded(path, contents.format, lambda: _shown_domain(contents, choice))

@@ -111,7 +111,7 @@ def _open(task: Task) -> tuple[Head, np.ndarray | None]:
     if task.source.startswith(RANDOM):
         head = _random(task)
     else:
-        names = ("weight", "bias", "transpose", "labels", "domain")
+        names = ("weight", "bias", "transpose", "drop_bias", "labels", "domain")
         found = find(task.source, **{name: options[name] for name in names if name in options})
         head, vocabulary = found.head, found.vocabulary
     if options.get("drop_bias"):
