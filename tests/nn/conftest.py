@@ -1,4 +1,4 @@
-"""Fixtures that tests of several kernels share."""
+"""Fixtures that several tests share."""
 
 import pytest
 
@@ -12,3 +12,12 @@ def width(request, monkeypatch):
 
     monkeypatch.setattr(transforms, "WIDEST", 600)
     return 5003  # more than four tiles of the wide kernel, and a multiple of nothing
+
+
+@pytest.fixture
+def accelerator():
+    accelerate = pytest.importorskip("accelerate")
+    state = accelerate.state.AcceleratorState  # one for the whole process, until it is told so
+    state._reset_state(reset_partial_state=True)
+    yield accelerate.Accelerator(cpu=True, mixed_precision="bf16")
+    state._reset_state(reset_partial_state=True)

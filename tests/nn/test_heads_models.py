@@ -161,15 +161,6 @@ def test_copies_and_pickles_have_the_head_too(tmp_path):
     assert model._replicate_for_data_parallel().forward.__self__ is not model
 
 
-@pytest.fixture
-def accelerator():
-    accelerate = pytest.importorskip("accelerate")
-    state = accelerate.state.AcceleratorState  # one for the whole process, until it is told so
-    state._reset_state(reset_partial_state=True)
-    yield accelerate.Accelerator(cpu=True, mixed_precision="bf16")
-    state._reset_state(reset_partial_state=True)
-
-
 def test_accelerate_wraps_and_unwraps_it(accelerator):
     model, ids = made("llama")
     expected = unn.heads.replace(model, "sparsemax")(ids, labels=ids).loss

@@ -151,15 +151,6 @@ def test_a_checkpoint_is_the_plain_models(tmp_path):
     torch.testing.assert_close(model(ids, labels=labels).loss, loaded(ids, labels=labels).loss)
 
 
-@pytest.fixture
-def accelerator():
-    accelerate = pytest.importorskip("accelerate")
-    state = accelerate.state.AcceleratorState  # one for the whole process, until it is told so
-    state._reset_state(reset_partial_state=True)
-    yield accelerate.Accelerator(cpu=True, mixed_precision="bf16")
-    state._reset_state(reset_partial_state=True)
-
-
 def test_accelerate_wraps_and_unwraps_it(accelerator):
     model, ids, labels = made("llama")
     expected = patch.fuse_loss(model, "entmax")(ids, labels=labels).loss

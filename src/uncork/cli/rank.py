@@ -215,6 +215,8 @@ def _of_head(
     made_from = ""
     if data:
         head, states = _run(source, data, contexts or _MOST_CONTEXTS, weight, progress)
+        if drop_bias:
+            head = head.replace(bias=None)
         made_from = f"the model's hidden states on {len(states):,} contexts of data"
     else:
         try:
@@ -223,8 +225,6 @@ def _of_head(
             ).head
         except AmbiguousError as error:
             raise UncorkError(f"{error} (a file of outputs? then use --logits)") from None
-    if drop_bias:
-        head = head.replace(bias=None)
     if hidden is not None:
         states = read_outputs(Path(hidden))[:contexts]
         made_from = f"hidden states in {hidden}"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-import zipfile
 from enum import Enum
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -201,12 +199,6 @@ def _write_outlook(head: Head, result: Certificates, path: str) -> None:
 
 
 def _checked(path: str, head: Head, device: str, jobs: int | None) -> Checked:
-    # NumPy would take anything else for a pickle, and advise to run it.
-    if Path(path).is_file() and not zipfile.is_zipfile(path):
-        raise UncorkError(
-            f"{path}: no file of uncork reach, or a damaged one: expected an .npz that reach "
-            "--certificates wrote"
-        )
     return check_certificates(read_certificates(path, head), head, device=device, jobs=jobs)
 
 

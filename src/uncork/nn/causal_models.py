@@ -125,18 +125,26 @@ def _kept(hidden: Tensor, positions: int | Tensor) -> Tensor:
 def next_token_loss(loss: Callable[..., Tensor], hidden: Tensor, given: dict[str, Any]) -> Tensor:
     """`loss(hidden, target, ignore_index=, reduction=)` against the labels, one place on."""
     ignore_index = given.get("ignore_index", -100)
-    shifted: Any = given.get("shift_labels")
-    if shifted is None:
-        padded = torch.nn.functional.pad(given["labels"], (0, 1), value=ignore_index)
-        shifted = padded[..., 1:]
+    target: Any = given.get("shift_labels")
+    if target is None:
+        target = one_place_on(given["labels"], ignore_index)
     count = given.get("num_items_in_batch")
     value = loss(
-        hidden, shifted.to(hidden.device), ignore_index=ignore_index,
+        hidden, target.to(hidden.device), ignore_index=ignore_index,
         reduction="mean" if count is None else "sum",
     )  # fmt: skip
-    if count is not None:  # gradient accumulation: all devices' tokens of all micro-batches
-        value = value / (count.to(value.device) if isinstance(count, Tensor) else count)
-    return value
+    return value if count is None else shared_out(value, count)
+
+
+def one_place_on(labels: Tensor, ignore_index: int) -> Tensor:
+    """Labels (..., length) of the next token at every place; the last has none."""
+    return torch.nn.functional.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+
+
+def shared_out(total: Tensor, count: Tensor | int) -> Tensor:
+    """A sum of losses over all devices' tokens of all micro-batches, as gradient accumulation
+    passes them (num_items_in_batch)."""
+    return total / (count.to(total.device) if isinstance(count, Tensor) else count)
 
 
 def answer(

@@ -18,6 +18,7 @@ from uncork.errors import UncorkError
 from uncork.nn import functional as F
 from uncork.nn._rows import check_alpha
 from uncork.nn._torch import torch
+from uncork.nn.causal_models import one_place_on, shared_out
 
 Tensor = torch.Tensor
 
@@ -60,7 +61,7 @@ def _reduced(
     if count is None:
         return loss(logits, labels, ignore_index=ignore_index, reduction="mean", **options)
     total = loss(logits, labels, ignore_index=ignore_index, reduction="sum", **options)
-    return total / (count.to(total.device) if isinstance(count, Tensor) else count)
+    return shared_out(total, count)
 
 
 def _next_token(
@@ -75,8 +76,7 @@ def _next_token(
     **unused: Any,
 ) -> Tensor:
     if shift_labels is None:
-        padded = torch.nn.functional.pad(labels, (0, 1), value=ignore_index)
-        shift_labels = padded[..., 1:]
+        shift_labels = one_place_on(labels, ignore_index)
     rows, target = logits.reshape(-1, vocab_size), shift_labels.reshape(-1)
     return _reduced(loss, rows, target, num_items_in_batch, ignore_index, options)
 

@@ -114,6 +114,11 @@ def read_certificates(path: str | os.PathLike[str], head: Head) -> Certificates:
     source = Path(path)
     if not source.is_file():
         raise UncorkError(f"{source}: no such file")
+    if not zipfile.is_zipfile(source):  # NumPy would take it for a pickle, and advise to run it
+        raise UncorkError(
+            f"{source}: no file of uncork reach, or a damaged one: expected an .npz that reach "
+            "--certificates wrote"
+        )
     try:
         with source.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return _read({name: archive[name] for name in archive.files}, head)

@@ -110,12 +110,12 @@ def _open(task: Task) -> tuple[Head, np.ndarray | None]:
     vocabulary = None
     if task.source.startswith(RANDOM):
         head = _random(task)
+        if options.get("drop_bias"):
+            head = head.replace(bias=None)
     else:
         names = ("weight", "bias", "transpose", "drop_bias", "labels", "domain")
         found = find(task.source, **{name: options[name] for name in names if name in options})
         head, vocabulary = found.head, found.vocabulary
-    if options.get("drop_bias"):
-        head = head.replace(bias=None)
     classes = options.get("classes")
     if classes is None:
         return head, None
