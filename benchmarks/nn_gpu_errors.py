@@ -21,8 +21,7 @@ import uncork.nn.functional as F
 from benchmarks.nn_gpu import LOSSES, inputs
 
 Tensor = torch.Tensor
-SIZES = [LOSSES[0], LOSSES[-1]]
-KINDS = [("random", 0.1), ("random", 1.0), ("trained", 1.0)]
+KINDS = [("random", 0.1), ("random", 0.3), ("random", 1.0), ("trained", 1.0)]
 RESULTS = Path(__file__).parent / "results" / "nn_gpu_errors.json"
 
 
@@ -102,7 +101,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     rows = []
-    for size in SIZES:
+    for size in LOSSES:
         for kind, std in KINDS:
             rows.append(measure(*size, kind, std))
             print(json.dumps(rows[-1], ensure_ascii=False), flush=True)

@@ -77,10 +77,10 @@ def errors(results: dict[str, Any]) -> str:
         )
         return f"{made} ({least})"
 
-    lines = [("", [kind(row) for row in measured]), ("---", ["---"] * len(measured))]
-    for name in (name for name in measured[0] if isinstance(measured[0][name], dict)):
-        cells = [shown(row[name]) for row in measured]
-        lines.append((name if name.startswith("torch") else f"`{name}`", cells))
+    names = [name for name in measured[0] if isinstance(measured[0][name], dict)]
+    titles = [name if name.startswith("torch") else f"`{name}`" for name in names]
+    lines = [("", titles), ("---", ["---"] * len(titles))]
+    lines += [(kind(row), [shown(row[name]) for name in names]) for row in measured]
     return as_markdown(lines)
 
 

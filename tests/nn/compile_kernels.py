@@ -17,7 +17,7 @@ from uncork.nn.kernels import transforms
 
 POINTERS = {
     torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int64: "*i64", torch.int32: "*i32",
-    torch.int16: "*i16",
+    torch.int16: "*i16", torch.uint8: "*u8",
 }  # fmt: skip
 OPTIONS = ("num_warps", "maxnreg")
 done = set()
@@ -63,9 +63,10 @@ def losses(rows, classes):
 
 losses(1, 1)
 losses(2, 5003)
-for classes in (1, 40, 5003):
-    x = torch.randn(3, 8, requires_grad=True)
-    weight = torch.randn(classes, 8, requires_grad=True)
-    target = torch.zeros(3, dtype=torch.int64)
-    for loss in (F.linear_entmax_loss, F.linear_cross_entropy, F.linear_alpha_relu_loss):
-        loss(x, weight, target).backward()
+for dtype in (torch.float32, torch.bfloat16):
+    for classes in (1, 40, 5003):
+        x = torch.randn(3, 8, dtype=dtype, requires_grad=True)
+        weight = torch.randn(classes, 8, dtype=dtype, requires_grad=True)
+        target = torch.zeros(3, dtype=torch.int64)
+        for loss in (F.linear_entmax_loss, F.linear_cross_entropy, F.linear_alpha_relu_loss):
+            loss(x, weight, target).backward()

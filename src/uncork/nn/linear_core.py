@@ -9,6 +9,7 @@ range is too small for gradients before the upstream factor), they are made in b
 from __future__ import annotations
 
 import math
+from itertools import zip_longest
 from typing import Any
 
 from uncork.errors import UncorkError
@@ -21,7 +22,7 @@ from uncork.nn.linear_ways import adds_up, compute
 
 Tensor = torch.Tensor
 
-_LARGE = 1 << 25  # numbers of a gradient: see `_scale`
+_LARGE = 1 << 22  # numbers of a gradient: see `_scale`
 
 
 def linear_loss(tensors: LinearTensors, reduction: str, options: LinearOptions) -> Tensor:
@@ -115,14 +116,13 @@ def _differentiable(ctx: Any, grad: Tensor) -> list[Tensor | None]:
 def _scale(gradients: list[Tensor], factor: Tensor) -> None:
     """Every gradient times factor, in place. The kernel leaves the memory alone where the factor is
     1, which it is for a loss that is the last thing computed; below some size launching it takes
-    longer than torch's multiplication of all at once."""
-    small = []
-    for gradient in gradients:
-        if gradient.numel() < _LARGE or not kernels.usable(gradient):
-            small.append(gradient)
-            continue
+    longer than torch's multiplications."""
+    large = [made for made in gradients if made.numel() >= _LARGE and kernels.usable(made)]
+    if large:
         from uncork.nn.kernels.scale import scale
 
-        scale(gradient, factor)
+        for values, others in zip_longest(large[::2], large[1::2]):
+            scale(values, others, factor)
+    small = [made for made in gradients if all(made is not done for done in large)]
     if small:
         torch._foreach_mul_(small, factor)

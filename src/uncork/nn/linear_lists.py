@@ -16,6 +16,7 @@ from uncork.nn.kernels.refine import refine_kernel
 from uncork.nn.kernels.sparse_gradients import flatten_kernel, gathered_sum_kernel
 from uncork.nn.kernels.sparse_rows import sparse_rows_kernel
 from uncork.nn.kernels.transforms import STEPS
+from uncork.nn.linear_parts import SLACK
 
 if TYPE_CHECKING:
     from uncork.nn.linear_slices import Head
@@ -26,8 +27,6 @@ SLICE_BYTES = 128 << 20  # logits in memory at a time
 LIST_BYTES = 96 << 20  # all rows' lists together
 LONGEST_LIST = 1024
 SHARE = 1 / 300  # gathering rows beats products while fewer classes than this share are listed
-# Twice how far a product of this type may be off, as a share of its size.
-_SLACK = {torch.float32: 1e-6, torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6}
 CANDIDATE_LANES = 1024
 _CANDIDATES: dict[str, Any] = {"STAGES": 3, "num_warps": 4, "maxnreg": 64}
 _TOLERANCE = 4 * 2.0**-23
@@ -59,14 +58,14 @@ class Lists:
         )
         before = head.tops.clone(), head.shifts.clone()
         alpha, fixed = head.options.alpha, head.options.fixed
-        for number, (first, products) in enumerate(head.slices(SLICE_BYTES)):
+        for number, (first, products) in enumerate(head.products(SLICE_BYTES)):
             width = products.shape[1]
             # The line is raised after 1, 2, 4, … slices: later ones add ever less to it.
             refresh = int(number & (number + 1) == 0)
             candidates_kernel[(n,)](
                 products, lists.values, lists.classes, lists.counts, head.tops, head.shifts,
                 head.index, head.sums, first=first, width=width, stride=products.stride(0),
-                refresh=refresh, alpha=alpha, slack=_SLACK[head.x.dtype], tolerance=_TOLERANCE,
+                refresh=refresh, alpha=alpha, slack=SLACK[head.x.dtype], tolerance=_TOLERANCE,
                 KIND=head.kind, BRACKET=alpha > 2, STEPS=STEPS, SEARCH=not fixed, K=k,
                 ODD=width % 16 > 0, L=min(CANDIDATE_LANES, max(128, power_of_two(width))),
                 **_CANDIDATES, **head.shared(),
@@ -78,6 +77,7 @@ class Lists:
                 # the product is made, and to start again costs one more.
                 worth = max(8.0, SHARE * classes) * n * (2 if last else 1)
                 if longest >= k or lists.total > worth:
+                    head.flat = lists.total > worth  # or a few rows are
                     head.tops.copy_(before[0])
                     head.shifts.copy_(before[1])
                     head.sums.zero_()
@@ -87,7 +87,7 @@ class Lists:
                 head.x, head.weight, lists.values, lists.classes, lists.counts, head.tops,
                 head.shifts, head.index, head.sums, features=head.x.shape[1],
                 stride_x=head.x.stride(0), stride_w=head.weight.stride(0), alpha=alpha,
-                slack=_SLACK[head.x.dtype], tolerance=_TOLERANCE, KIND=head.kind,
+                slack=SLACK[head.x.dtype], tolerance=_TOLERANCE, KIND=head.kind,
                 BRACKET=alpha > 2, STEPS=STEPS, SEARCH=not fixed, K=k, E=8,
                 D=min(512, max(32, power_of_two(head.x.shape[1]))), num_warps=4,
                 **head.shared(),

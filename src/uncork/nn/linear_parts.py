@@ -9,6 +9,9 @@ from uncork.nn.kernels import power_of_two
 
 Tensor = torch.Tensor
 
+# Twice how far a product of this type may be off, as a share of its size.
+SLACK = {torch.float32: 1e-6, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
+
 
 class Part(NamedTuple):
     """Some classes, and what belongs to them: views made once, and not for every block of rows."""
@@ -19,12 +22,19 @@ class Part(NamedTuple):
     gradient: Tensor | None
 
 
-def add_product(total: Tensor, left: Tensor, right: Tensor, begun: bool) -> None:
-    """total = left @ right, or where it was begun that much more."""
-    if begun:
-        total.addmm_(left, right)
+def add_product(total: Tensor, left: Tensor, right: Tensor, begun: bool = True) -> None:
+    """total = left @ right, or where it was begun that much more, in total's own precision."""
+    if total.dtype == left.dtype:
+        if begun:
+            total.addmm_(left, right)
+        else:
+            torch.mm(left, right, out=total)
+    elif not total.is_cuda:
+        add_product(total, left.to(total.dtype), right.to(total.dtype), begun)
+    elif begun:
+        torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
     else:
-        torch.mm(left, right, out=total)
+        torch.mm(left, right, out_dtype=total.dtype, out=total)
 
 
 def parts_of(classes: int) -> list[slice]:
@@ -56,24 +66,33 @@ def row_stride(width: int) -> int:
     return -(-width // 16) * 16
 
 
+def rows_in(memory: Tensor, rows: int, width: int) -> Tensor:
+    """(rows, width) at the beginning of memory, rows at multiples of 16."""
+    stride = row_stride(width)
+    return memory[: rows * stride].view(rows, stride)[:, :width]
+
+
+def narrowed(logits: Tensor, dtype: torch.dtype) -> Tensor:
+    """As many entries of a narrower type at the beginning of every row of logits."""
+    rows, width, stride = *logits.shape, logits.stride(0)
+    return logits.as_strided((rows, stride), (stride, 1)).view(dtype)[:, :width]
+
+
 def block_rows(rows: int, most: int) -> int:
-    """Rows of a block: at most `most`, all blocks about as large, multiples of 128 if that leaves
-    more than one, and never all rows."""
-    blocks = max(2, -(-rows // max(128, most // 128 * 128)))
-    step = -(-rows // blocks)
-    return step if step < 128 else -(-step // 128) * 128
+    """Rows of a block: at most `most`, all blocks about as large, and never all rows. Of many
+    blocks multiples of 128, which products take at a time, and of few the fewest there can be."""
+    unit = 16 if rows <= 8 * most else 128
+    most = max(unit, most // unit * unit)
+    step = -(-rows // max(2, -(-rows // most)))
+    return step if step < 128 else -(-step // unit) * unit
+
+
+def residual_launch(width: int) -> dict[str, int]:
+    """How `kernels.residual` goes through rows of so many entries."""
+    long = width > 16384
+    return {"L": block_size(width, 4096 if long else 2048), "num_warps": 8 if long else 4}
 
 
 def block_size(width: int, most: int) -> int:
     """Entries a program takes at a time."""
     return min(most, max(32, power_of_two(width)))
-
-
-def accumulate(total: Tensor, products: Tensor, weight: Tensor) -> None:
-    """total += products @ weight, in total's own precision."""
-    if total.dtype == products.dtype:
-        total.addmm_(products, weight)
-    elif total.is_cuda:
-        torch.addmm(total, products, weight, out_dtype=total.dtype, out=total)
-    else:
-        total.addmm_(products.to(total.dtype), weight.to(total.dtype))

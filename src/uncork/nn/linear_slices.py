@@ -1,7 +1,8 @@
 """Linear losses on CUDA, a slice of the vocabulary at a time: logits never exist as a whole.
 
 Dense: each slice's logits become p − target in place and go at once into the two products of the
-gradients; a slice's weight gradient is final. α-ReLU needs nothing else: three products in all.
+gradients; a slice's weight gradient is final, and what is still to be made of it has room for
+logits. α-ReLU needs nothing else: three products in all.
 
 By rows (`linear_whole_rows`): cross entropy, and α-entmax of flat logits, need whole rows before p
 is known. Where float32 sums are asked for, a first pass finds the normaliser or the threshold and a
@@ -28,14 +29,27 @@ from uncork.nn.kernels.logsumexp import logsumexp_kernel
 from uncork.nn.kernels.residual import residual_kernel
 from uncork.nn.kernels.rows import GIVEN, MEAN, ONES, losses_kernel, prepare_kernel
 from uncork.nn.linear_lists import SHARE, Lists
-from uncork.nn.linear_parts import accumulate, block_size, row_stride, slice_width
+from uncork.nn.linear_parts import (
+    add_product,
+    block_size,
+    narrowed,
+    residual_launch,
+    row_stride,
+    rows_in,
+    slice_width,
+)
 from uncork.nn.linear_rows import NOTHING, LinearOptions, LinearResult, LinearTensors, Wanted
 from uncork.nn.linear_whole_rows import WholeRows
 
 Tensor = torch.Tensor
 
-MOST_BYTES = 224 << 20  # of logits and float32 sums together
+MOST_BYTES = 244 << 20  # of logits and float32 sums together
 SLICE_BYTES = 112 << 20  # logits in memory at a time; larger slices are no faster
+SPARE_BYTES = 512 << 20  # of them in memory that is there anyway
+SPARE_STEP = 256
+# Features from which on α-ReLU's dense slices have float32 logits: to write and read these takes
+# 1/30 of the products' time, and twice that with half as many.
+EXACT_FEATURES = 4096
 PROBED_ROWS = 32
 # Multiplications of a product: below, launches and waiting cost more than products.
 SMALL = 2 * 10**11
@@ -96,6 +110,7 @@ class Head:
     def __post_init__(self) -> None:
         n, options, device = len(self.x), self.options, self.x.device
         classes = self.weight.shape[0]
+        self.flat = False  # most rows have many positive entries, as far as is known
         self.kind = kind_of(options.alpha)
         self.offset = offset_of(options.alpha)  # S = top − c + offset
         self.smooth = options.label_smoothing / classes
@@ -194,11 +209,12 @@ class Head:
         slopes = losses
         if self.wanted.tau:
             slopes = torch.empty(n, dtype=torch.float32, device=device)
-        block = 256 if reduction is None else 1024
+        block = 256 if reduction is None else 4096
         losses_kernel[(ceiling(n, block) if reduction is None else 1,)](
             self.rows, self.sums, losses, slopes, n, self.offset, self.options.alpha, self.smooth,
             FIXED=self.options.fixed, SMOOTH=self.smoothing, SLOPES=self.wanted.tau,
-            TOTAL=reduction is not None, MEAN=reduction == "mean", L=block, num_warps=4,
+            TOTAL=reduction is not None, MEAN=reduction == "mean", L=block,
+            num_warps=4 if reduction is None else 16,
         )  # fmt: skip
         d_tau = None
         if self.wanted.tau:
@@ -211,22 +227,46 @@ class Head:
 
     # --- slices -----------------------------------------------------------------------------
 
-    def slices(self, room: int) -> Iterator[tuple[int, Tensor]]:
-        """(first class, products (N, width)) of every slice, in one buffer of `room` bytes."""
+    def slices(self, room: int) -> Iterator[tuple[slice, Tensor]]:
+        """Every slice's classes, and a place for their logits (N, width) in `room` bytes."""
         n, classes = len(self.x), self.weight.shape[0]
         width = slice_width(n, classes, self.x.element_size(), room)
         buffer = torch.empty(n * width, dtype=self.x.dtype, device=self.x.device)
         # Products of sizes that are no multiple of 8 are slow: the last few classes go alone.
         even = classes // 8 * 8
-        edges = [*range(0, even, width), even, classes]
-        for first, end in pairwise(edges):
-            size = end - first
-            if not size:
-                continue
-            stride = row_stride(size)
-            products = buffer[: n * stride].view(n, stride)[:, :size]
-            torch.mm(self.x, self.weight[first : first + size].t(), out=products)
-            yield first, products
+        for first, end in pairwise([*range(0, even, width), even, classes]):
+            if end > first:
+                yield slice(first, end), rows_in(buffer, n, end - first)
+
+    def slices_in(
+        self, d_weight: Tensor, dtype: torch.dtype, room: int
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """The same, with logits of `dtype` at the end of d_weight as long as a slice's own classes
+        and more lie before it, which makes for larger slices; then in `room` bytes."""
+        n, classes, size = len(self.x), self.weight.shape[0], dtype.itemsize
+        row = d_weight.shape[1] * d_weight.element_size()
+        even, least = classes // 8 * 8, slice_width(n, classes, size, room)
+        spare = d_weight.view(-1)[: d_weight.numel() // 2 * 2].view(dtype)
+        buffer, first = None, 0
+        while first < classes:
+            fits = min(SPARE_BYTES // (n * size), (classes - first) * row // (row + n * size))
+            width = (fits // SPARE_STEP - 1) * SPARE_STEP
+            if width > least:
+                place = spare[-n * row_stride(width) :]
+            else:
+                width = least
+                if buffer is None:
+                    buffer = torch.empty(n * width, dtype=dtype, device=self.x.device)
+                place = buffer
+            end = min(first + width, even) if first < even else classes
+            yield slice(first, end), rows_in(place, n, end - first)
+            first = end
+
+    def products(self, room: int) -> Iterator[tuple[int, Tensor]]:
+        """(first class, logits (N, width)) of every slice."""
+        for part, place in self.slices(room):
+            torch.mm(self.x, self.weight[part].t(), out=place)
+            yield part.start, place
 
     def slice_bytes(self) -> int:
         """Beside float32 sums of the hidden states' gradient. A small problem has few slices: then
@@ -268,27 +308,33 @@ class Head:
         if wanted.input:
             wide = self.x.dtype if self.options.float32_accumulation is False else torch.float32
             d_input = torch.zeros_like(self.x, dtype=wide)
-        for first, products in self.slices(self.slice_bytes()):
-            width = products.shape[1]
-            self.residual(first, products, 0)
-            part = slice(first, first + width)
+        room, logits = self.slice_bytes(), self.x.dtype
+        if self.options.fixed and self.x.shape[1] >= EXACT_FEATURES:
+            logits = torch.float32
+        if d_weight is None:
+            slices = self.slices(room)
+        else:
+            slices = self.slices_in(d_weight, logits, room)
+        for part, z in slices:
+            add_product(z, self.x, self.weight[part].t(), begun=False)
+            r = z if z.dtype == self.x.dtype else narrowed(z, self.x.dtype)
+            self.residual(part.start, z, r, 0)
             if d_weight is not None:
-                torch.mm(products.t(), self.x, out=d_weight[part])
+                torch.mm(r.t(), self.x, out=d_weight[part])
             if d_input is not None:
-                accumulate(d_input, products, self.weight[part])
+                add_product(d_input, r, self.weight[part])
             if d_bias is not None:
-                d_bias[part] = products.sum(0, dtype=torch.float32)
+                d_bias[part] = r.sum(0, dtype=torch.float32)
         return None if d_input is None else d_input.to(self.x.dtype), d_weight, d_bias
 
-    def residual(self, first: int, products: Tensor, begin: int) -> None:
-        """products (of rows begin …, for classes first …) become p − target, and sums grow."""
-        rows, width = products.shape
-        long = width > 16384
+    def residual(self, first: int, z: Tensor, out: Tensor, begin: int) -> None:
+        """Logits z (of rows begin …, for classes first …) become p − target, and sums grow. `out`
+        is z once more, of the input's type."""
+        rows, width = z.shape
         residual_kernel[(rows,)](
-            products, self.sums, self.rows, self.index, begin=begin, first=first, width=width,
-            stride=products.stride(0), ODD=width % 16 > 0,
-            L=block_size(width, 4096 if long else 2048), num_warps=8 if long else 4,
-            **self._residual,
+            z, out, self.sums, self.rows, self.index, begin=begin, first=first, width=width,
+            stride=z.stride(0), stride_out=out.stride(0), ODD=width % 16 > 0,
+            NARROWS=z.dtype != out.dtype, **residual_launch(width), **self._residual,
         )  # fmt: skip
 
     @cached_property
@@ -302,7 +348,7 @@ class Head:
     def find_normaliser(self) -> None:
         """tops and shifts of softmax: S = log Σ exp z."""
         totals = torch.zeros_like(self.tops)
-        for first, products in self.slices(SLICE_BYTES):
+        for first, products in self.products(SLICE_BYTES):
             width = products.shape[1]
             logsumexp_kernel[(len(products),)](
                 products, self.tops, totals, first=first, width=width, stride=products.stride(0),

@@ -2,29 +2,49 @@
 
 Cross entropy and α-entmax of flat logits are known only when all of a row's logits are. A block's
 logits become p − target in place, normaliser or threshold found on the way, and go into the two
-products of the gradients: three products, with the weight's gradient added up over the blocks, in
-its own type. Small problems of α-ReLU go this way too: it has the fewest launches.
+products of the gradients: three products, with the weight's gradient added up over the blocks.
+Small problems of α-ReLU go this way too: it has the fewest launches.
+
+What a 16-bit product rounds away counts where few classes of a row are positive: unless all rows
+are known to be flat, those that are not are made again from float32 logits of these classes
+(`kernels.refined_rows`).
 """
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from uncork.nn._torch import torch
 from uncork.nn.kernels import ceiling, power_of_two
 from uncork.nn.kernels.entmax_narrow import WIDEST
 from uncork.nn.kernels.entmax_residual import entmax_residual_kernel
+from uncork.nn.kernels.refined_rows import refined_rows_kernel
+from uncork.nn.kernels.residual import exact_residual_kernel
 from uncork.nn.kernels.transforms import STEPS
 from uncork.nn.kernels.wide_residual import wide_residual_kernel
-from uncork.nn.linear_parts import add_product, block_rows, block_size, cut, parts_of, row_stride
+from uncork.nn.linear_parts import (
+    SLACK,
+    add_product,
+    block_rows,
+    block_size,
+    cut,
+    parts_of,
+    row_stride,
+)
+from uncork.nn.linear_weight_sums import WeightSums, extra_bytes
 
 if TYPE_CHECKING:
     from uncork.nn.linear_slices import Head
 
 Tensor = torch.Tensor
 
-BLOCK_BYTES = {True: 512 << 20, False: 251 << 20}  # logits in memory at a time: of softmax, others
+BLOCK_BYTES = {True: 512 << 20, False: 252 << 20}  # logits in memory at a time: of softmax, others
+LONGEST_LIST = 128  # classes of a row whose logits are made again
+# Blocks whose products for the weight's gradient are added up in 16 bits, of softmax and others:
+# each rounds the sum once more. Of more blocks the sums are exact, where they leave a third of the
+# room.
+ROUNDED_BLOCKS = {True: 4, False: 2}
 # Rows too wide for registers, by whether those in flight stay in the cache: measured on an H200.
 LANES = 2048
 CACHED_BYTES = 160 << 10
@@ -35,19 +55,29 @@ WIDE: dict[bool, dict[str, Any]] = {
 _TOLERANCE = 4 * 2.0**-23
 
 
+class Marked(NamedTuple):
+    """Which classes of a block's rows may be positive, and room to list them: see
+    `kernels.refined_rows`."""
+
+    marks: Tensor  #: (rows, words, lanes), a bit for each tile of a row
+    classes: Tensor  #: (rows, K) int32
+    values: Tensor  #: (rows, K) float32
+
+
 class WholeRows:
     """The rows of one call, as blocks."""
 
     def __init__(self, head: Head) -> None:
         self.head = head
         self.classes = head.weight.shape[0]
+        rounded = head.options.alpha > 1 and head.x.dtype != torch.float32
+        self.refines = rounded and not head.flat
+        self.longest = min(LONGEST_LIST, power_of_two(self.classes))
 
     def gradients(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """Those wanted, of input, weight and bias; the head's sums are filled."""
         head, wanted = self.head, self.head.wanted
-        softmax = head.options.alpha == 1
-        step = block_rows(len(head.x), self._rows_in(BLOCK_BYTES[softmax]))
-        buffer = self._buffer(step)
+        step, exact = self._plan()
         d_input = torch.empty_like(head.x) if wanted.input else None
         d_weight = torch.empty_like(head.weight) if wanted.weight else None
         d_bias = None
@@ -56,41 +86,59 @@ class WholeRows:
         # Nothing made below leaves: without what autograd notes of every view and product, they are
         # launched sooner, and a small problem waits for that.
         with torch.inference_mode():
-            self._blocks(buffer, d_input, d_weight, d_bias)
+            sums = None
+            if d_weight is not None:
+                sums = WeightSums(d_weight, ceiling(head.x.shape[0], step), exact)
+            self._blocks(step, d_input, sums, d_bias)
+            if sums is not None:
+                sums.finish()
         if d_bias is not None and head.bias is not None:
             d_bias = d_bias.to(head.bias.dtype)
         return d_input, d_weight, d_bias
 
+    def _plan(self) -> tuple[int, bool]:
+        """Rows of a block, and whether sums over blocks are exact."""
+        head, rows, softmax = self.head, self.head.x.shape[0], self.head.options.alpha == 1
+        room = BLOCK_BYTES[softmax]
+        step = block_rows(rows, self._rows_in(room))
+        few = rows <= ROUNDED_BLOCKS[softmax] * step
+        wide = head.weight.dtype == torch.float32 or head.options.float32_accumulation is False
+        extra = extra_bytes(head.weight)
+        if not head.wanted.weight or few or wide or 3 * extra > 2 * room:
+            return step, False
+        return block_rows(rows, self._rows_in(room - extra)), True
+
     def _blocks(
         self,
-        buffer: Tensor,
+        step: int,
         d_input: Tensor | None,
-        d_weight: Tensor | None,
+        sums: WeightSums | None,
         d_bias: Tensor | None,
     ) -> None:
-        """Block after block in `buffer`, the gradients written or added to."""
+        """Blocks of `step` rows one after the other, the gradients written or added to."""
         head, wanted = self.head, self.head.wanted
-        parts = cut(head.weight, d_weight)
-        products = buffer[:, : self.classes]
-        rows, step = head.x.shape[0], buffer.shape[0]
-        for start in range(0, rows, step):
+        products = self._buffer(step)[:, : self.classes]
+        marked = self._marked(step) if self.refines else None
+        rows = head.x.shape[0]
+        parts = cut(head.weight, None)
+        for number, start in enumerate(range(0, rows, step)):
             block = slice(start, start + step)
             x, d_x = head.x[block], None if d_input is None else d_input[block]
             if start + step > rows:
                 products = products[: rows - start]
+            begun = sums is not None and sums.begun(number)
+            if sums is not None and not begun:
+                parts = cut(head.weight, sums.place(number))
             for part in parts:
                 z = products if len(parts) == 1 else products[:, part.classes]
                 torch.mm(x, part.transposed, out=z)
-            if head.options.fixed:
-                head.residual(0, products, start)
-            else:
-                self._residual(products, start, wanted.any)
+            self._residual(products, marked, start)
             if not wanted.any:
                 continue
             for part in parts:
                 r = products if len(parts) == 1 else products[:, part.classes]
                 if part.gradient is not None:
-                    add_product(part.gradient, r.t(), x, start > 0)
+                    add_product(part.gradient, r.t(), x, begun)
                 if d_x is not None:
                     add_product(d_x, r, part.weight, part.classes.start > 0)
             if d_bias is not None:
@@ -105,22 +153,52 @@ class WholeRows:
             products = buffer[: len(x), : self.classes]
             for part in parts_of(self.classes):
                 torch.mm(x, head.weight[part].t(), out=products[:, part])
-            self._residual(products, start, gradient=False)
+            self._by_threshold(products, None, start, gradient=False)
 
     def _rows_in(self, room: int) -> int:
-        return room // (row_stride(self.classes) * self.head.x.element_size())
+        """Rows of logits, and of lists beside them, in so many bytes."""
+        row = row_stride(self.classes) * self.head.x.element_size()
+        if self.refines:
+            row += 8 * self.longest + self._words * self._lanes * self._bits // 8
+        return room // row
 
     def _buffer(self, rows: int) -> Tensor:
         x = self.head.x
         return torch.empty((rows, row_stride(self.classes)), dtype=x.dtype, device=x.device)
 
-    def _residual(self, products: Tensor, begin: int, gradient: bool) -> None:
+    def _marked(self, rows: int) -> Marked:
+        device = self.head.x.device
+        dtype = {8: torch.uint8, 16: torch.int16, 32: torch.int32}[self._bits]
+        return Marked(
+            torch.empty((rows, self._words, self._lanes), dtype=dtype, device=device),
+            torch.empty((rows, self.longest), dtype=torch.int32, device=device),
+            torch.empty((rows, self.longest), dtype=torch.float32, device=device),
+        )
+
+    def _residual(self, products: Tensor, marked: Marked | None, begin: int) -> None:
         """products of rows begin … become p − target, threshold or normaliser found on the way."""
         head = self.head
+        if head.options.fixed and marked is None:
+            head.residual(0, products, products, begin)
+            return
+        if not head.options.fixed:
+            self._by_threshold(products, marked, begin, head.wanted.any)
+        if marked is not None:
+            kernel = exact_residual_kernel if head.options.fixed else refined_rows_kernel
+            kernel[(products.shape[0],)](
+                products, head.x, head.weight, *marked, head.sums, head.rows, head.index,
+                begin=begin, stride=products.stride(0), **self._refinement,
+            )  # fmt: skip
+
+    def _by_threshold(
+        self, products: Tensor, marked: Marked | None, begin: int, gradient: bool
+    ) -> None:
+        head = self.head
         kernel = entmax_residual_kernel if self._in_registers else wide_residual_kernel
-        kernel[(len(products),)](
-            products, head.sums, head.rows, head.index, begin=begin, stride=products.stride(0),
-            GRADIENT=gradient, **self._launch,
+        kernel[(products.shape[0],)](
+            products, head.index if marked is None else marked.marks,
+            head.sums, head.rows, head.index, begin=begin, stride=products.stride(0),
+            GRADIENT=gradient, MARK=marked is not None, **self._launch,
         )  # fmt: skip
 
     @property
@@ -128,20 +206,68 @@ class WholeRows:
         return self.classes <= WIDEST and self.head.kind in (1, 2, 15)
 
     @cached_property
+    def _tile(self) -> tuple[int, int]:
+        """Entries a program takes at a time of a row, and how many times it does."""
+        width = self.classes
+        if self.head.options.fixed:
+            lanes = block_size(width, LANES)
+        elif not self._in_registers:
+            lanes = block_size(ceiling(width, 4), LANES)
+        else:
+            block = max(32, power_of_two(width))
+            warps = min(16, max(1, block // 512))
+            lanes = min(block, warps * 32 * (16 // self.head.x.element_size()))  # 16 bytes a thread
+            return lanes, block // lanes
+        return lanes, ceiling(width, lanes)
+
+    @property
+    def _lanes(self) -> int:
+        return self._tile[0]
+
+    @property
+    def _bits(self) -> int:
+        """Of a word of marks."""
+        return next((bits for bits in (8, 16) if self._tile[1] <= bits), 32)
+
+    @property
+    def _words(self) -> int:
+        return ceiling(self._tile[1], self._bits)
+
+    @cached_property
+    def _shared(self) -> dict[str, Any]:
+        head = self.head
+        shared = head.shared() | head.smoothed()
+        shared |= {"n": head.x.shape[0], "alpha": head.options.alpha, "KIND": head.kind}
+        if head.options.fixed:
+            return shared
+        return shared | {
+            "tolerance": _TOLERANCE, "BRACKET": head.options.alpha > 2, "STEPS": STEPS,
+        }  # fmt: skip
+
+    @cached_property
+    def _refinement(self) -> dict[str, Any]:
+        head, features = self.head, self.head.x.shape[1]
+        refinement = self._shared | {
+            "words": self._words, "features": features,
+            "stride_x": head.x.stride(0), "stride_w": head.weight.stride(0),
+            "GRADIENT": head.wanted.any, "K": self.longest, "E": 16,
+            "D": min(256, max(32, power_of_two(features))), "L": self._lanes,
+            "BITS": self._bits, "num_warps": 4,
+        }  # fmt: skip
+        if not head.options.fixed:
+            return refinement
+        width = self.classes
+        rounded = {"width": width, "slack": SLACK[head.x.dtype], "ODD": width % 16 > 0}
+        return refinement | rounded | {"num_warps": max(1, self._lanes // 256)}
+
+    @cached_property
     def _launch(self) -> dict[str, Any]:
         """What all blocks share: put together once."""
-        head, width = self.head, self.classes
-        alpha, size = head.options.alpha, head.x.element_size()
-        shared = {
-            "n": len(head.x), "width": width, "alpha": alpha, "tolerance": _TOLERANCE,
-            "KIND": head.kind, "BRACKET": alpha > 2, "STEPS": STEPS, "ODD": width % 16 > 0,
-            **head.shared(), **head.smoothed(),
-        }  # fmt: skip
-        if not self._in_registers:
-            lanes = block_size(ceiling(width, 4), LANES)
-            cached = width * size <= CACHED_BYTES
-            return shared | {"L": lanes, "num_warps": max(1, lanes // 256)} | WIDE[cached]
-        block = max(32, power_of_two(width))
-        warps = min(16, max(1, block // 512))
-        lanes = min(block, warps * 32 * (16 // size))  # 16 bytes a thread
-        return shared | {"G": block // lanes, "L": lanes, "num_warps": warps}
+        head, width, lanes = self.head, self.classes, self._lanes
+        size, slack = head.x.element_size(), SLACK[head.x.dtype]
+        shared = self._shared | {"width": width, "slack": slack, "ODD": width % 16 > 0, "L": lanes}
+        if self._in_registers:
+            warps = max(1, lanes * size // 512)
+            return shared | {"G": self._tile[1], "num_warps": warps}
+        cached = width * size <= CACHED_BYTES
+        return shared | {"words": self._words, "num_warps": max(1, lanes // 256)} | WIDE[cached]

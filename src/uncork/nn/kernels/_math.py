@@ -82,6 +82,13 @@ def reach(alpha, KIND: tl.constexpr):
 
 
 @triton.jit
+def margin(top, c, alpha, slack, KIND: tl.constexpr):
+    """p > 0 only where v + c > −margin, though every logit may be off by `slack` of its size."""
+    length = reach(alpha, KIND)
+    return length + slack * (tl.abs(top) + tl.abs(c) + length)
+
+
+@triton.jit
 def probability(x, alpha, KIND: tl.constexpr):
     """p = f(x)."""
     if KIND == 2:

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from uncork.nn.kernels._logits import logits
-from uncork.nn.kernels._math import largest_shift, reach, solve
+from uncork.nn.kernels._math import largest_shift, margin, solve
 
 
 @triton.jit
@@ -33,13 +33,6 @@ def _solved(
 
 
 @triton.jit
-def _line(top, c, alpha, slack, KIND: tl.constexpr):
-    """All at or below is zero, though every logit may be off by `slack` of its size."""
-    length = reach(alpha, KIND)
-    return top - c - length - slack * (tl.abs(top) + tl.abs(c) + length)
-
-
-@triton.jit
 def _pruned(
     own_values, own_classes, count, top, c, alpha, slack, tolerance,
     KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, K: tl.constexpr,
@@ -51,7 +44,7 @@ def _pruned(
     y = tl.load(own_values + places, mask=valid, other=-float("inf"))
     which = tl.load(own_classes + places, mask=valid, other=0)
     top, c = _solved(y, 1.0 * K, top, c, alpha, tolerance * 64, KIND, BRACKET, STEPS)
-    stays = (valid & ~(y <= _line(top, c, alpha, slack, KIND))).to(tl.int32)
+    stays = (valid & ~(y <= top - c - margin(top, c, alpha, slack, KIND))).to(tl.int32)
     place = tl.cumsum(stays, 0) - 1
     tl.debug_barrier()
     tl.store(own_values + place, y, mask=stays > 0)
@@ -88,7 +81,7 @@ def candidates_kernel(
             if first == 0:
                 z = logits(slice_ + row * stride, bias, lanes, first, width, cap, BIAS, CAP, ODD)
                 top, c = _solved(z, 1.0 * L, top, c, alpha, tolerance * 64, KIND, BRACKET, STEPS)
-        line = _line(top, c, alpha, slack, KIND)
+        line = top - c - margin(top, c, alpha, slack, KIND)
         already = count
         # A list is looked through when it is long, and has doubled since.
         limit = tl.minimum(tl.maximum(K // 4, 2 * count), 3 * K // 4)
@@ -109,7 +102,7 @@ def candidates_kernel(
                             own_values, own_classes, count, top, c, alpha, slack, tolerance,
                             KIND, BRACKET, STEPS, K,
                         )  # fmt: skip
-                        line = _line(top, c, alpha, slack, KIND)
+                        line = top - c - margin(top, c, alpha, slack, KIND)
                         limit = tl.minimum(tl.maximum(K // 4, 2 * count), 3 * K // 4)
                         already = 0
         if SEARCH:

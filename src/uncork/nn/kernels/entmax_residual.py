@@ -9,16 +9,16 @@ import triton
 import triton.language as tl
 
 from uncork.nn.kernels._logits import cap_slope, logits, padded
-from uncork.nn.kernels._math import largest_shift, power_term, probability, solve
+from uncork.nn.kernels._math import largest_shift, margin, power_term, probability, solve
 
 
 @triton.jit
 def entmax_residual_kernel(
-    slice_, sums, state, targets, bias, weights,
-    n, begin, width, stride, alpha, cap, tolerance,
+    slice_, marks, sums, state, targets, bias, weights,
+    n, begin, width, stride, alpha, cap, slack, tolerance,
     KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, BIAS: tl.constexpr,
     CAP: tl.constexpr, ODD: tl.constexpr, SMOOTH: tl.constexpr, WEIGHTS: tl.constexpr,
-    GRADIENT: tl.constexpr, G: tl.constexpr, L: tl.constexpr,
+    GRADIENT: tl.constexpr, MARK: tl.constexpr, G: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
     """slice_ (rows, width), all classes; tops and shifts are found here. Otherwise as
     `residual_kernel`."""
@@ -47,6 +47,10 @@ def entmax_residual_kernel(
     tl.store(own_state + 8 * n, c)
     x = (z - top) + c
     p = probability(x, alpha, KIND)
+    if MARK:
+        above = inside & ~(x <= -margin(top, c, alpha, slack, KIND))
+        bits = tl.sum(above.to(tl.int32) << tl.arange(0, G)[:, None], 0)
+        tl.store(marks + row * L + tl.arange(0, L), bits.to(marks.dtype.element_ty))
     own = sums + known * 4
     tl.store(own, tl.sum(power_term(x, p, alpha, KIND)))
     tl.store(own + 1, tl.sum(p))

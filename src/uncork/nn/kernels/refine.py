@@ -9,11 +9,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from uncork.nn.kernels._math import largest_shift, reach, solve
+from uncork.nn.kernels._math import largest_shift, margin, solve
 
 
 @triton.jit
-def _product(x, w, features, inside_rows, stride_w, D: tl.constexpr, E: tl.constexpr):
+def _product(x, w, features, inside_rows, D: tl.constexpr, E: tl.constexpr):
     """x (features) times the rows w (E) points at, in float32."""
     total = tl.zeros([E], tl.float32)
     for first in range(0, features, D):
@@ -28,12 +28,45 @@ def _product(x, w, features, inside_rows, stride_w, D: tl.constexpr, E: tl.const
 
 
 @triton.jit
-def _finished(z, bias, which, valid, cap, BIAS: tl.constexpr, CAP: tl.constexpr):
+def _logits_of(
+    x, weight, which, inside, bias, features, stride_w, cap,
+    BIAS: tl.constexpr, CAP: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
+):  # fmt: skip
+    """Logits of the classes `which` (E), where `inside`."""
+    z = _product(x, weight + which.to(tl.int64) * stride_w, features, inside, D, E)
     if BIAS:
-        z += tl.load(bias + which, mask=valid, other=0.0).to(tl.float32)
+        z += tl.load(bias + which, mask=inside, other=0.0).to(tl.float32)
     if CAP:
         z = cap * (1.0 - 2.0 / (tl.exp(2.0 * z / cap) + 1.0))
     return z
+
+
+@triton.jit
+def refine_list(
+    x, weight, classes, values, count, bias, features, stride_w, cap,
+    BIAS: tl.constexpr, CAP: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
+):  # fmt: skip
+    """values of one row's `count` listed classes; x points at its hidden state."""
+    first = 0
+    while first < count:
+        at = first + tl.arange(0, E)
+        inside = at < count
+        which = tl.load(classes + at, mask=inside, other=0)
+        z = _logits_of(x, weight, which, inside, bias, features, stride_w, cap, BIAS, CAP, D, E)
+        tl.store(values + at, z, mask=inside)
+        first += E
+
+
+@triton.jit
+def refined_logit(
+    x, weight, which, bias, features, stride_w, cap,
+    BIAS: tl.constexpr, CAP: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
+):  # fmt: skip
+    """The logit of one class."""
+    alone = tl.arange(0, E) == 0
+    several = which + tl.zeros([E], tl.int64)
+    z = _logits_of(x, weight, several, alone, bias, features, stride_w, cap, BIAS, CAP, D, E)
+    return tl.sum(tl.where(alone, z, 0.0))
 
 
 @triton.jit
@@ -50,7 +83,6 @@ def refine_kernel(
     """
     row = tl.program_id(0).to(tl.int64)
     places = tl.arange(0, K)
-    entries = tl.arange(0, E)
     own_values = values + row * K
     own_classes = classes + row * K
     count = tl.load(counts + row)
@@ -67,9 +99,7 @@ def refine_kernel(
             c = most
         top = tl.where(new == -float("inf"), 0.0, new)
         c = solve(z - top, c, 1.0 * K, alpha, tolerance * 64, KIND, BRACKET, STEPS)
-    length = reach(alpha, KIND)
-    line = top - c - length - slack * (tl.abs(top) + tl.abs(c) + length)
-    stays = (valid & ~(z <= line)).to(tl.int32)
+    stays = (valid & ~(z <= top - c - margin(top, c, alpha, slack, KIND))).to(tl.int32)
     place = tl.cumsum(stays, 0) - 1
     tl.debug_barrier()
     tl.store(own_values + place, z, mask=stays > 0)
@@ -78,22 +108,13 @@ def refine_kernel(
     tl.store(counts + row, kept)
     tl.debug_barrier()
     own_x = x + row * stride_x
-    first = 0
-    while first < kept:
-        at = first + entries
-        inside = at < kept
-        wanted = tl.load(own_classes + at, mask=inside, other=0)
-        pointers = weight + wanted.to(tl.int64) * stride_w
-        y = _product(own_x, pointers, features, inside, stride_w, D, E)
-        y = _finished(y, bias, wanted, inside, cap, BIAS, CAP)
-        tl.store(own_values + at, y, mask=inside)
-        first += E
-    target = tl.load(targets + row)
-    alone = entries == 0
-    pointers = weight + (target + tl.zeros_like(entries).to(tl.int64)) * stride_w
-    y = _product(own_x, pointers, features, alone, stride_w, D, E)
-    y = _finished(y, bias, target + tl.zeros_like(entries), alone, cap, BIAS, CAP)
-    tl.store(sums + row * 4 + 3, tl.sum(tl.where(alone, y, 0.0)))
+    refine_list(
+        own_x, weight, own_classes, own_values, kept, bias, features, stride_w, cap, BIAS, CAP, D, E
+    )
+    z_target = refined_logit(
+        own_x, weight, tl.load(targets + row), bias, features, stride_w, cap, BIAS, CAP, D, E
+    )
+    tl.store(sums + row * 4 + 3, z_target)
     # Exact entries may lie above what was the largest: start again from what cannot be too small.
     if SEARCH:
         tl.store(tops + row, -float("inf"))

@@ -1,4 +1,4 @@
-"""A gradient times the number from upstream, in place; nothing is touched if that is 1."""
+"""Gradients times the number from upstream, in place; nothing is touched if that is 1."""
 
 from __future__ import annotations
 
@@ -12,18 +12,31 @@ _BLOCK = 4096
 
 
 @on_its_device
-def scale(values: torch.Tensor, factor: torch.Tensor) -> None:
-    """values times factor (one value), in place."""
+def scale(values: torch.Tensor, others: torch.Tensor | None, factor: torch.Tensor) -> None:
+    """values, and others if there are any, times factor (one value), in place: one launch."""
+    others = values[:0] if others is None else others
     programs = ceiling(values.numel(), _BLOCK)
-    scale_kernel[(programs,)](values, factor, values.numel(), L=_BLOCK, num_warps=4)
+    scale_kernel[(programs + ceiling(others.numel(), _BLOCK),)](
+        values, others, factor, programs, values.numel(), others.numel(), L=_BLOCK, num_warps=4
+    )
 
 
 @triton.jit
-def scale_kernel(values, factor, numel, L: tl.constexpr):
-    """values (numel) times factor (one value), without the host having to know it."""
+def _scale_block(values, times, block, numel, L: tl.constexpr):
+    at = block.to(tl.int64) * L + tl.arange(0, L)
+    inside = at < numel
+    scaled = tl.load(values + at, mask=inside).to(tl.float32) * times
+    tl.store(values + at, scaled.to(values.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def scale_kernel(values, others, factor, programs, numel, numel_of_others, L: tl.constexpr):
+    """values (numel) and others times factor (one value), without the host having to know it.
+    The first `programs` programs see to values."""
     times = tl.load(factor).to(tl.float32)
     if times != 1.0:
-        at = tl.program_id(0).to(tl.int64) * L + tl.arange(0, L)
-        inside = at < numel
-        scaled = tl.load(values + at, mask=inside).to(tl.float32) * times
-        tl.store(values + at, scaled.to(values.dtype.element_ty), mask=inside)
+        block = tl.program_id(0)
+        if block < programs:
+            _scale_block(values, times, block, numel, L)
+        else:
+            _scale_block(others, times, block - programs, numel_of_others, L)

@@ -119,11 +119,12 @@ def _threshold(
 
 @triton.jit
 def wide_residual_kernel(
-    slice_, sums, state, targets, bias, weights,
-    n, begin, width, stride, alpha, cap, tolerance,
+    slice_, marks, sums, state, targets, bias, weights,
+    n, begin, width, stride, words, alpha, cap, slack, tolerance,
     KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, BIAS: tl.constexpr,
     CAP: tl.constexpr, ODD: tl.constexpr, SMOOTH: tl.constexpr, WEIGHTS: tl.constexpr,
-    GRADIENT: tl.constexpr, G: tl.constexpr, L: tl.constexpr, STAGES: tl.constexpr,
+    GRADIENT: tl.constexpr, MARK: tl.constexpr, G: tl.constexpr, L: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """slice_ (rows, width), all classes; tops and shifts are found here. Otherwise as
     `residual_kernel`."""
@@ -143,8 +144,9 @@ def wide_residual_kernel(
     tl.store(state + known + 8 * n, c)
     if GRADIENT or SMOOTH or KIND != 1:
         residual_row(
-            own_slice, own_sums, state + known, target, top, c, bias, weights,
-            n, 0, width, alpha, cap, KIND, BIAS, CAP, ODD, SMOOTH, WEIGHTS, GRADIENT, L, STAGES,
+            own_slice, own_slice, marks + row * words * L, own_sums, state + known, target, top, c,
+            bias, weights, n, 0, width, words, alpha, cap, slack,
+            KIND, BIAS, CAP, ODD, SMOOTH, WEIGHTS, GRADIENT, False, MARK, L, STAGES,
         )  # fmt: skip
     else:
         tl.store(own_sums, 1.0 + 0.0 * c)
