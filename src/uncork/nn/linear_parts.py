@@ -14,12 +14,11 @@ SLACK = {torch.float32: 1e-6, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
 
 
 class Part(NamedTuple):
-    """Some classes, and what belongs to them: views made once, and not for every block of rows."""
+    """Some classes, and their weights: views made once, and not for every block of rows."""
 
     classes: slice
     weight: Tensor
     transposed: Tensor
-    gradient: Tensor | None
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor, begun: bool = True) -> None:
@@ -37,21 +36,14 @@ def add_product(total: Tensor, left: Tensor, right: Tensor, begun: bool = True) 
         torch.mm(left, right, out_dtype=total.dtype, out=total)
 
 
-def parts_of(classes: int) -> list[slice]:
-    """All classes, as a multiple of 8 and the few left over."""
+def cut(weight: Tensor) -> list[Part]:
+    """All classes of a weight (C, d), as a multiple of 8 and the few left over."""
+    classes = weight.shape[0]
     even = classes // 8 * 8
-    return [part for part in (slice(0, even), slice(even, classes)) if part.stop > part.start]
-
-
-def cut(weight: Tensor, gradient: Tensor | None) -> list[Part]:
-    """All classes of a weight (C, d) and of its gradient, as `parts_of` says."""
-    whole = parts_of(weight.shape[0])
-    if len(whole) == 1:
-        return [Part(whole[0], weight, weight.t(), gradient)]
-    return [
-        Part(part, weight[part], weight[part].t(), None if gradient is None else gradient[part])
-        for part in whole
-    ]
+    if even == classes:
+        return [Part(slice(0, classes), weight, weight.t())]
+    parts = [slice(0, even), slice(even, classes)] if even else [slice(0, classes)]
+    return [Part(part, weight[part], weight[part].t()) for part in parts]
 
 
 def slice_width(rows: int, classes: int, element_size: int, room: int) -> int:

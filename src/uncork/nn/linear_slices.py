@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 from uncork.nn._torch import torch
 from uncork.nn.kernels import ceiling, on_its_device
 from uncork.nn.kernels._math import kind_of, offset_of
+from uncork.nn.kernels.launch import launch
 from uncork.nn.kernels.logsumexp import logsumexp_kernel
 from uncork.nn.kernels.residual import residual_kernel
 from uncork.nn.kernels.rows import GIVEN, MEAN, ONES, losses_kernel, prepare_kernel
@@ -123,16 +123,19 @@ class Head:
             total = self.smooth * weights.float().sum()
         mode = GIVEN if given is not None else MEAN if self.reduction == "mean" else ONES
         by_tensor = isinstance(self.tau, Tensor)
-        prepare_kernel[(ceiling(n, 256),)](
-            self.target, self.rows if given is None else given,
-            self.rows if weights is None else weights, self.tau if by_tensor else self.rows,
-            self.index, self.rows, self.sums, n, classes, options.ignore_index,
-            options.label_smoothing, self.smooth, total, 0.0 if by_tensor else self.tau,
-            options.alpha - 1, 0.0 if self.offset else 1.0,
-            0.0 if options.fixed else -float("inf"), self.offset,
-            UPSTREAM=mode.value, WEIGHTS=weights is not None, FIXED=options.fixed,
-            TAU_TENSOR=by_tensor, L=256, num_warps=4,
-        )  # fmt: skip
+        launch(prepare_kernel, ceiling(n, 256), {
+            "targets": self.target, "upstream": self.rows if given is None else given,
+            "weights": self.rows if weights is None else weights,
+            "taus": self.tau if by_tensor else self.rows, "index": self.index,
+            "rows_out": self.rows, "sums": self.sums, "n": n, "classes": classes,
+            "ignore_index": options.ignore_index, "smoothing": float(options.label_smoothing),
+            "smooth": self.smooth, "spread_total": total,
+            "tau": 0.0 if by_tensor else float(self.tau), "less": float(options.alpha - 1),
+            "extra": 0.0 if self.offset else 1.0,
+            "first_top": 0.0 if options.fixed else -float("inf"), "first_shift": self.offset,
+            "UPSTREAM": mode.value, "WEIGHTS": weights is not None, "FIXED": options.fixed,
+            "TAU_TENSOR": by_tensor, "L": 256, "num_warps": 4,
+        })  # fmt: skip
 
     # Rows of `rows`, (N) each: mass and hit times upstream, upstream, and p = f((z − top) + shift).
 
@@ -210,12 +213,13 @@ class Head:
         if self.wanted.tau:
             slopes = torch.empty(n, dtype=torch.float32, device=device)
         block = 256 if reduction is None else 4096
-        losses_kernel[(ceiling(n, block) if reduction is None else 1,)](
-            self.rows, self.sums, losses, slopes, n, self.offset, self.options.alpha, self.smooth,
-            FIXED=self.options.fixed, SMOOTH=self.smoothing, SLOPES=self.wanted.tau,
-            TOTAL=reduction is not None, MEAN=reduction == "mean", L=block,
-            num_warps=4 if reduction is None else 16,
-        )  # fmt: skip
+        launch(losses_kernel, ceiling(n, block) if reduction is None else 1, {
+            "rows_in": self.rows, "sums": self.sums, "losses": losses, "slopes": slopes, "n": n,
+            "offset": self.offset, "alpha": self.options.alpha, "smooth": self.smooth,
+            "FIXED": self.options.fixed, "SMOOTH": self.smoothing, "SLOPES": self.wanted.tau,
+            "TOTAL": reduction is not None, "MEAN": reduction == "mean", "L": block,
+            "num_warps": 4 if reduction is None else 16,
+        })  # fmt: skip
         d_tau = None
         if self.wanted.tau:
             assert isinstance(self.tau, Tensor)  # only tensors receive gradients
@@ -318,7 +322,7 @@ class Head:
         for part, z in slices:
             add_product(z, self.x, self.weight[part].t(), begun=False)
             r = z if z.dtype == self.x.dtype else narrowed(z, self.x.dtype)
-            self.residual(part.start, z, r, 0)
+            self.residual(part.start, z, r)
             if d_weight is not None:
                 torch.mm(r.t(), self.x, out=d_weight[part])
             if d_input is not None:
@@ -327,22 +331,20 @@ class Head:
                 d_bias[part] = r.sum(0, dtype=torch.float32)
         return None if d_input is None else d_input.to(self.x.dtype), d_weight, d_bias
 
-    def residual(self, first: int, z: Tensor, out: Tensor, begin: int) -> None:
-        """Logits z (of rows begin …, for classes first …) become p − target, and sums grow. `out`
-        is z once more, of the input's type."""
-        rows, width = z.shape
-        residual_kernel[(rows,)](
-            z, out, self.sums, self.rows, self.index, begin=begin, first=first, width=width,
-            stride=z.stride(0), stride_out=out.stride(0), ODD=width % 16 > 0,
-            NARROWS=z.dtype != out.dtype, **residual_launch(width), **self._residual,
-        )  # fmt: skip
+    def residual(self, first: int, z: Tensor, out: Tensor) -> None:
+        """Logits z (N, width) of classes first … become p − target, and sums grow. `out` is z once
+        more, of the input's type."""
+        launch(residual_kernel, z.shape[0], {"begin": 0, **self.residual_arguments(first, z, out)})
 
-    @cached_property
-    def _residual(self) -> dict[str, Any]:
-        """What all its launches share: put together once."""
+    def residual_arguments(self, first: int, z: Tensor, out: Tensor) -> dict[str, Any]:
+        """Of `residual_kernel`, but for the row z begins with."""
+        width = z.shape[1]
         return {
-            "n": self.x.shape[0], "alpha": self.options.alpha, "KIND": self.kind,
-            "GRADIENT": self.wanted.any, **self.shared(), **self.smoothed(),
+            "slice_": z, "out": out, "sums": self.sums, "state": self.rows, "targets": self.index,
+            "n": self.x.shape[0], "first": first, "width": width, "stride": z.stride(0),
+            "stride_out": out.stride(0), "alpha": self.options.alpha, "KIND": self.kind,
+            "ODD": width % 16 > 0, "GRADIENT": self.wanted.any, "NARROWS": z.dtype != out.dtype,
+            **self.shared(), **self.smoothed(), **residual_launch(width),
         }  # fmt: skip
 
     def find_normaliser(self) -> None:

@@ -19,8 +19,9 @@ from uncork.nn._torch import torch
 from uncork.nn.kernels import ceiling, power_of_two
 from uncork.nn.kernels.entmax_narrow import WIDEST
 from uncork.nn.kernels.entmax_residual import entmax_residual_kernel
+from uncork.nn.kernels.launch import Repeated
 from uncork.nn.kernels.refined_rows import refined_rows_kernel
-from uncork.nn.kernels.residual import exact_residual_kernel
+from uncork.nn.kernels.residual import exact_residual_kernel, residual_kernel
 from uncork.nn.kernels.transforms import STEPS
 from uncork.nn.kernels.wide_residual import wide_residual_kernel
 from uncork.nn.linear_parts import (
@@ -29,7 +30,6 @@ from uncork.nn.linear_parts import (
     block_rows,
     block_size,
     cut,
-    parts_of,
     row_stride,
 )
 from uncork.nn.linear_weight_sums import WeightSums, extra_bytes
@@ -118,27 +118,27 @@ class WholeRows:
         """Blocks of `step` rows one after the other, the gradients written or added to."""
         head, wanted = self.head, self.head.wanted
         products = self._buffer(step)[:, : self.classes]
-        marked = self._marked(step) if self.refines else None
+        launches = self._launches(products, wanted.any)
         rows = head.x.shape[0]
-        parts = cut(head.weight, None)
+        parts = cut(head.weight)
         for number, start in enumerate(range(0, rows, step)):
             block = slice(start, start + step)
             x, d_x = head.x[block], None if d_input is None else d_input[block]
             if start + step > rows:
                 products = products[: rows - start]
-            begun = sums is not None and sums.begun(number)
-            if sums is not None and not begun:
-                parts = cut(head.weight, sums.place(number))
             for part in parts:
                 z = products if len(parts) == 1 else products[:, part.classes]
                 torch.mm(x, part.transposed, out=z)
-            self._residual(products, marked, start)
+            for launch in launches:
+                launch(products.shape[0], start)
             if not wanted.any:
                 continue
             for part in parts:
                 r = products if len(parts) == 1 else products[:, part.classes]
-                if part.gradient is not None:
-                    add_product(part.gradient, r.t(), x, begun)
+                if sums is not None:
+                    total = sums.place(number)
+                    total = total if len(parts) == 1 else total[part.classes]
+                    add_product(total, r.t(), x, sums.begun(number))
                 if d_x is not None:
                     add_product(d_x, r, part.weight, part.classes.start > 0)
             if d_bias is not None:
@@ -146,14 +146,14 @@ class WholeRows:
 
     def find_thresholds(self, room: int) -> None:
         """tops and shifts of α-entmax alone, with `room` bytes of logits."""
-        head, step = self.head, max(1, self._rows_in(room))
-        buffer = self._buffer(step)
-        for start in range(0, len(head.x), step):
+        head, rows, step = self.head, self.head.x.shape[0], max(1, self._rows_in(room))
+        products = self._buffer(step)[:, : self.classes]
+        search = self._search(products, None, gradient=False)
+        for start in range(0, rows, step):
             x = head.x[start : start + step]
-            products = buffer[: len(x), : self.classes]
-            for part in parts_of(self.classes):
-                torch.mm(x, head.weight[part].t(), out=products[:, part])
-            self._by_threshold(products, None, start, gradient=False)
+            for part in cut(head.weight):
+                torch.mm(x, part.transposed, out=products[: x.shape[0], part.classes])
+            search(x.shape[0], start)
 
     def _rows_in(self, room: int) -> int:
         """Rows of logits, and of lists beside them, in so many bytes."""
@@ -175,31 +175,63 @@ class WholeRows:
             torch.empty((rows, self.longest), dtype=torch.float32, device=device),
         )
 
-    def _residual(self, products: Tensor, marked: Marked | None, begin: int) -> None:
-        """products of rows begin … become p − target, threshold or normaliser found on the way."""
+    def _launches(self, products: Tensor, gradient: bool) -> list[Repeated]:
+        """What makes p − target of a block of products, threshold or normaliser found on the way:
+        kernels that are told the block's first row."""
         head = self.head
-        if head.options.fixed and marked is None:
-            head.residual(0, products, products, begin)
-            return
+        marked = self._marked(products.shape[0]) if self.refines else None
         if not head.options.fixed:
-            self._by_threshold(products, marked, begin, head.wanted.any)
-        if marked is not None:
-            kernel = exact_residual_kernel if head.options.fixed else refined_rows_kernel
-            kernel[(products.shape[0],)](
-                products, head.x, head.weight, *marked, head.sums, head.rows, head.index,
-                begin=begin, stride=products.stride(0), **self._refinement,
-            )  # fmt: skip
+            search = self._search(products, marked, gradient)
+            return [search] if marked is None else [search, self._refinement(products, marked)]
+        if marked is None:
+            return [Repeated(residual_kernel, head.residual_arguments(0, products, products))]
+        return [self._refinement(products, marked)]
 
-    def _by_threshold(
-        self, products: Tensor, marked: Marked | None, begin: int, gradient: bool
-    ) -> None:
+    def _search(self, products: Tensor, marked: Marked | None, gradient: bool) -> Repeated:
+        """Threshold or normaliser of every row, and p − target with it."""
+        head, width = self.head, self.classes
+        arguments = self._shared(products) | {
+            "marks": head.index if marked is None else marked.marks, "width": width,
+            "slack": SLACK[head.x.dtype], "ODD": width % 16 > 0, "L": self._lanes,
+            "GRADIENT": gradient, "MARK": marked is not None,
+        }  # fmt: skip
+        size = head.x.element_size()
+        if self._in_registers:
+            warps = max(1, self._lanes * size // 512)
+            arguments |= {"G": self._tile[1], "num_warps": warps}
+            return Repeated(entmax_residual_kernel, arguments)
+        arguments |= {"words": self._words, "num_warps": max(1, self._lanes // 256)}
+        return Repeated(wide_residual_kernel, arguments | WIDE[width * size <= CACHED_BYTES])
+
+    def _refinement(self, products: Tensor, marked: Marked) -> Repeated:
+        """p − target of rows with few positive entries once more; of α-ReLU for the first time."""
+        head, width, features = self.head, self.classes, self.head.x.shape[1]
+        arguments = self._shared(products) | marked._asdict() | {
+            "x": head.x, "weight": head.weight, "words": self._words, "features": features,
+            "stride_x": head.x.stride(0), "stride_w": head.weight.stride(0),
+            "GRADIENT": head.wanted.any, "K": self.longest, "E": 16,
+            "D": min(256, max(32, power_of_two(features))), "L": self._lanes, "BITS": self._bits,
+        }  # fmt: skip
+        if not head.options.fixed:
+            return Repeated(refined_rows_kernel, arguments | {"num_warps": 4})
+        arguments |= {"width": width, "slack": SLACK[head.x.dtype], "ODD": width % 16 > 0}
+        return Repeated(
+            exact_residual_kernel, arguments | {"num_warps": max(1, self._lanes // 256)}
+        )
+
+    def _shared(self, products: Tensor) -> dict[str, Any]:
+        """What all kernels are told."""
         head = self.head
-        kernel = entmax_residual_kernel if self._in_registers else wide_residual_kernel
-        kernel[(products.shape[0],)](
-            products, head.index if marked is None else marked.marks,
-            head.sums, head.rows, head.index, begin=begin, stride=products.stride(0),
-            GRADIENT=gradient, MARK=marked is not None, **self._launch,
-        )  # fmt: skip
+        shared = {
+            "slice_": products, "sums": head.sums, "state": head.rows, "targets": head.index,
+            "n": head.x.shape[0], "stride": products.stride(0), "alpha": head.options.alpha,
+            "KIND": head.kind, **head.shared(), **head.smoothed(),
+        }  # fmt: skip
+        if head.options.fixed:
+            return shared
+        return shared | {
+            "tolerance": _TOLERANCE, "BRACKET": head.options.alpha > 2, "STEPS": STEPS,
+        }  # fmt: skip
 
     @property
     def _in_registers(self) -> bool:
@@ -232,42 +264,3 @@ class WholeRows:
     @property
     def _words(self) -> int:
         return ceiling(self._tile[1], self._bits)
-
-    @cached_property
-    def _shared(self) -> dict[str, Any]:
-        head = self.head
-        shared = head.shared() | head.smoothed()
-        shared |= {"n": head.x.shape[0], "alpha": head.options.alpha, "KIND": head.kind}
-        if head.options.fixed:
-            return shared
-        return shared | {
-            "tolerance": _TOLERANCE, "BRACKET": head.options.alpha > 2, "STEPS": STEPS,
-        }  # fmt: skip
-
-    @cached_property
-    def _refinement(self) -> dict[str, Any]:
-        head, features = self.head, self.head.x.shape[1]
-        refinement = self._shared | {
-            "words": self._words, "features": features,
-            "stride_x": head.x.stride(0), "stride_w": head.weight.stride(0),
-            "GRADIENT": head.wanted.any, "K": self.longest, "E": 16,
-            "D": min(256, max(32, power_of_two(features))), "L": self._lanes,
-            "BITS": self._bits, "num_warps": 4,
-        }  # fmt: skip
-        if not head.options.fixed:
-            return refinement
-        width = self.classes
-        rounded = {"width": width, "slack": SLACK[head.x.dtype], "ODD": width % 16 > 0}
-        return refinement | rounded | {"num_warps": max(1, self._lanes // 256)}
-
-    @cached_property
-    def _launch(self) -> dict[str, Any]:
-        """What all blocks share: put together once."""
-        head, width, lanes = self.head, self.classes, self._lanes
-        size, slack = head.x.element_size(), SLACK[head.x.dtype]
-        shared = self._shared | {"width": width, "slack": slack, "ODD": width % 16 > 0, "L": lanes}
-        if self._in_registers:
-            warps = max(1, lanes * size // 512)
-            return shared | {"G": self._tile[1], "num_warps": warps}
-        cached = width * size <= CACHED_BYTES
-        return shared | {"words": self._words, "num_warps": max(1, lanes // 256)} | WIDE[cached]

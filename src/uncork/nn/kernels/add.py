@@ -7,6 +7,7 @@ import triton.language as tl
 
 from uncork.nn._torch import torch
 from uncork.nn.kernels import ceiling, on_its_device
+from uncork.nn.kernels.launch import launch
 
 _BLOCK = 4096
 
@@ -14,9 +15,11 @@ _BLOCK = 4096
 @on_its_device
 def add(total: torch.Tensor, others: torch.Tensor) -> None:
     """total += others[0] + others[1] + …; all contiguous."""
-    add_kernel[(ceiling(total.numel(), _BLOCK),)](
-        total, others, total.numel(), COUNT=others.shape[0], L=_BLOCK, num_warps=4
-    )
+    numel = total.numel()
+    launch(add_kernel, ceiling(numel, _BLOCK), {
+        "total": total, "others": others, "numel": numel, "COUNT": others.shape[0], "L": _BLOCK,
+        "num_warps": 4,
+    })  # fmt: skip
 
 
 @triton.jit

@@ -12,7 +12,7 @@ from uncork.nn.kernels._logits import cap_slope, logits, padded
 from uncork.nn.kernels._math import largest_shift, margin, power_term, probability, solve
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["begin"])
 def entmax_residual_kernel(
     slice_, marks, sums, state, targets, bias, weights,
     n, begin, width, stride, alpha, cap, slack, tolerance,

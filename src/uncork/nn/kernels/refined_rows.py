@@ -17,7 +17,7 @@ from uncork.nn.kernels._math import largest_shift, power_term, probability, solv
 from uncork.nn.kernels.refine import refine_list, refined_logit
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["begin"])
 def refined_rows_kernel(
     slice_, x, weight, marks, classes, values, sums, state, targets, bias, weights,
     n, begin, stride, words, features, stride_x, stride_w, alpha, cap, tolerance,

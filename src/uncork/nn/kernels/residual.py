@@ -15,7 +15,7 @@ from uncork.nn.kernels._math import margin, power_term, probability
 from uncork.nn.kernels.refined_rows import refine_row
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["begin"])
 def residual_kernel(
     slice_, out, sums, state, targets, bias, weights,
     n, begin, first, width, stride, stride_out, alpha, cap,
@@ -41,7 +41,7 @@ def residual_kernel(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["begin"])
 def exact_residual_kernel(
     slice_, x, weight, marks, classes, values, sums, state, targets, bias, weights,
     n, begin, width, stride, words, features, stride_x, stride_w, alpha, cap, slack,

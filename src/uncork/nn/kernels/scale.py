@@ -7,6 +7,7 @@ import triton.language as tl
 
 from uncork.nn._torch import torch
 from uncork.nn.kernels import ceiling, on_its_device
+from uncork.nn.kernels.launch import launch
 
 _BLOCK = 4096
 
@@ -14,11 +15,12 @@ _BLOCK = 4096
 @on_its_device
 def scale(values: torch.Tensor, others: torch.Tensor | None, factor: torch.Tensor) -> None:
     """values, and others if there are any, times factor (one value), in place: one launch."""
-    others = values[:0] if others is None else others
-    programs = ceiling(values.numel(), _BLOCK)
-    scale_kernel[(programs + ceiling(others.numel(), _BLOCK),)](
-        values, others, factor, programs, values.numel(), others.numel(), L=_BLOCK, num_warps=4
-    )
+    numel, more = values.numel(), 0 if others is None else others.numel()
+    programs = ceiling(numel, _BLOCK)
+    launch(scale_kernel, programs + ceiling(more, _BLOCK), {
+        "values": values, "others": values if others is None else others, "factor": factor,
+        "programs": programs, "numel": numel, "numel_of_others": more, "L": _BLOCK, "num_warps": 4,
+    })  # fmt: skip
 
 
 @triton.jit

@@ -117,7 +117,7 @@ def _threshold(
     return top, c
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["begin"])
 def wide_residual_kernel(
     slice_, marks, sums, state, targets, bias, weights,
     n, begin, width, stride, words, alpha, cap, slack, tolerance,
