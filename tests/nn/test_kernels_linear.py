@@ -279,9 +279,10 @@ def test_sums_over_blocks_are_exact_where_there_is_room(name, blocks, monkeypatc
         with kernels_on():
             made_of_it = computed(tensors, options, wanted).weight
         errors[room] = float((made_of_it.double().cpu() - truth).norm() / truth.norm())
+    # Triton's interpreter cuts off where a GPU rounds.
     assert errors[1 << 30] < (4.5e-3 if ON_GPU or blocks > 3 else 7e-3)
-    if ON_GPU or blocks > 3:  # the interpreter cuts off where a GPU rounds
-        assert errors[0] > (1.05 if blocks == 3 else 1.2) * errors[1 << 30]
+    if blocks > 3:
+        assert errors[0] > 1.2 * errors[1 << 30]
 
 
 @pytest.mark.parametrize("size", [1, 5000])

@@ -115,9 +115,10 @@ def linear_entmax_loss(
         softcap: logits become softcap · tanh(logits / softcap), as in Gemma 2.
         input_grad: False leaves the gradient of the hidden states out (a frozen body).
         float32_accumulation: for 16-bit tensors, how sums over several products are kept. None
-            keeps the hidden states' gradient in float32 and adds up the weight's in its own type
-            where it takes more than one product (cross entropy, and entmax of flat logits). True
-            keeps everything in float32, at the price of a further product; False nothing.
+            keeps the hidden states' gradient in float32, and the weight's, where it takes more than
+            one product (cross entropy, entmax of flat logits, small problems), if that costs little
+            memory. True keeps everything in float32, at the price of a further product; False
+            nothing.
     """
     return checked_loss(
         input, linear_weight, target, check_number(alpha, 1.0, strict=False), None,

@@ -28,7 +28,7 @@ class LinearOptions:
     ignore_index: int = -100
     label_smoothing: float = 0.0
     softcap: float | None = None
-    #: None: in float32 where that costs memory for the rows, not where it does for the classes
+    #: None: in float32 where that costs memory for the rows, or little for the classes
     float32_accumulation: bool | None = None
     #: the weight is this process's share of the classes
     shard: Shard | None = None
