@@ -63,8 +63,8 @@ def losses(rows, classes):
 
 losses(1, 1)
 losses(2, 5003)
-for dtype, sizes in ((torch.float32, (1, 40, 5003)), (torch.bfloat16, (1, 5003))):
-    for classes in sizes:
+for dtype in (torch.float32, torch.bfloat16):
+    for classes in (1, 5003):
         x = torch.randn(3, 8, dtype=dtype, requires_grad=True)
         weight = torch.randn(classes, 8, dtype=dtype, requires_grad=True)
         target = torch.zeros(3, dtype=torch.int64)

@@ -117,8 +117,8 @@ def test_wide_rows_equal_the_twin(name, precise, wide_rows):
     torch.testing.assert_close(alone.losses.double().cpu(), expected.losses, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("place", [0, 40, 70, 200])
-@pytest.mark.parametrize("alpha", [1.0, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("place", [0, 40, 70, 200] if ON_GPU else [0, 70])
+@pytest.mark.parametrize("alpha", [1.0, 1.5, 2.0, 3.0] if ON_GPU else [1.0, 1.5, 3.0])
 @pytest.mark.parametrize("others", ["flat", "much alike", "spread"])
 def test_a_peak_anywhere_in_a_wide_row(others, alpha, place, wide_rows):
     """The tiles that a guess is made from see it, or do not."""
@@ -130,9 +130,9 @@ def test_a_peak_anywhere_in_a_wide_row(others, alpha, place, wide_rows):
     assert_same(got, exact(tensors, options, wanted), tolerance=2e-5)
 
 
-@pytest.mark.parametrize("level", [-60.0, 0.0, 60.0])
+@pytest.mark.parametrize("level", [-60.0, 0.0, 60.0] if ON_GPU else [-60.0, 60.0])
 @pytest.mark.parametrize("allowed", [slice(0, 40), slice(40, 64), slice(200, 205)])
-@pytest.mark.parametrize("alpha", [1.0, 1.5, 2.0])
+@pytest.mark.parametrize("alpha", [1.0, 1.5, 2.0] if ON_GPU else [1.0, 1.5])
 def test_classes_ruled_out_by_a_bias_in_a_wide_row(alpha, allowed, level, wide_rows):
     """Most are −inf, whichever tiles a guess is made from; the others lie anywhere."""
     tensors = made(bias=True)
