@@ -378,11 +378,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="losses at three scales of the logits")
     parser.add_argument("--only", choices=list(PARTS))
-    parser.add_argument("--classes", type=int, help="linear losses of this size alone")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nn_gpu.json"))
     options = parser.parse_args()
     quick = [SCALES[0], 1.0, 10.0]
-    LOSSES[:] = [size for size in LOSSES if options.classes in (None, size[1])]
     machine = ceilings()
     print(json.dumps(machine), flush=True)
     result: dict[str, Any] = {

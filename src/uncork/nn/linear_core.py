@@ -117,12 +117,14 @@ def _scale(gradients: list[Tensor], factor: Tensor) -> None:
     """Every gradient times factor, in place. The kernel leaves the memory alone where the factor is
     1, which it is for a loss that is the last thing computed; below some size launching it takes
     longer than torch's multiplications."""
-    large = [made for made in gradients if made.numel() >= _LARGE and kernels.usable(made)]
+    large: list[Tensor] = []
+    small: list[Tensor] = []
+    for made in gradients:
+        (large if made.numel() >= _LARGE and kernels.usable(made) else small).append(made)
     if large:
         from uncork.nn.kernels.scale import scale
 
         for values, others in zip_longest(large[::2], large[1::2]):
             scale(values, others, factor)
-    small = [made for made in gradients if all(made is not done for done in large)]
     if small:
         torch._foreach_mul_(small, factor)
