@@ -34,7 +34,9 @@ def test_what_torch_computes_lies_in_the_domain_and_what_it_cannot_does_not(
     for domain, x in ((LayerNorm(gain, offset), layer), (RMSNorm(gain), rms)):
         assert domain.contains(x, tolerance).all()
         origin = 0.0 if domain.offset is None else domain.offset
-        assert not domain.contains(origin + 1.2 * (x - origin), tolerance).any()
+        # A rounded offset leaves room for much where the gain beside it is small.
+        outside = 2.0 if dtype == "bfloat16" else 1.2
+        assert not domain.contains(origin + outside * (x - origin), tolerance).any()
         if isinstance(domain, LayerNorm) and not zeros and dtype != "bfloat16":
             moved = origin + 0.9 * (x - origin) + 0.1 * gain.double().numpy()
             assert not domain.contains(moved, tolerance).any()
