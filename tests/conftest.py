@@ -25,7 +25,6 @@ SEED = int(os.environ.get("UNCORK_TEST_SEED", "0"))
 def pytest_runtest_setup(item: pytest.Function) -> None:
     """What a test draws does not depend on which ran before it in the same process."""
     random.seed(SEED)
-    np.random.seed(SEED)
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(SEED)
     state = np.random.default_rng(SEED).bit_generator.state

@@ -20,6 +20,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from uncork.audit.folded import Folded
+from uncork.audit.gpu import gpu_available
 from uncork.audit.products import Device
 from uncork.errors import UncorkError
 from uncork.head import Head
@@ -190,13 +191,7 @@ def choose_backend(device: str = "auto", jobs: int | None = None) -> Backend:
         raise UncorkError(f"jobs must be at least 1, not {jobs}")
     if device == "cpu":
         return Backend(jobs)
-    try:
-        import torch
-
-        available = torch.cuda.is_available()
-    except ImportError:
-        available = False
-    if available:
+    if gpu_available():
         return TorchBackend()
     if device == "cuda":
         raise UncorkError("--device cuda: torch with a CUDA device is not available here")

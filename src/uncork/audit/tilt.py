@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from uncork.audit.space import Space
 from uncork.audit.verdict import Mixture
@@ -100,6 +99,8 @@ def _sparse_parts(
 
 def _least_squares(points: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Weights ≥ 0 of the points (n, k) that come nearest to the target (k,): (n,)."""
+    from scipy.optimize import nnls  # half of the time that starting the program takes
+
     gram = points @ points.T
     gram[np.diag_indices(len(gram))] *= 1 + 1e-10
     nothing = np.zeros(len(points))
