@@ -70,6 +70,17 @@ def test_marians_output_layer_is_found(
     np.testing.assert_array_equal(found.head.bias, BIAS["decoder_ff_logit_out_b"][0])
 
 
+def test_classes_that_were_found_in_the_columns_are_not_looked_for_in_the_rows(
+    tmp_path: Path,
+) -> None:
+    weight = values(D, V)
+    path = marian(tmp_path / "m.npz", {}, decoder_ff_logit_out_W=weight, **BIAS)
+    for transpose in (False, True):
+        head = load(path, transpose=transpose)
+        np.testing.assert_array_equal(head.weight, weight.T)
+        np.testing.assert_array_equal(head.bias, BIAS["decoder_ff_logit_out_b"][0])
+
+
 def test_a_decoder_that_normalises_after_ends_in_its_last_layers_norm(tmp_path: Path) -> None:
     layers = decoder()
     path = marian(tmp_path / "m.npz", POST, Wemb=values(V, D), **BIAS, **layers)

@@ -197,11 +197,19 @@ def _turned(contents: Contents, tensor: Tensor | None, transpose: bool) -> Choic
         choice = Choice(matrix, None, tensor.name, None, "named by hand")
     elif tensor is not None:
         choice = replace(choice, why=f"named by hand, {choice.why}")
-    if transpose:
-        # A bias that fitted the rows need not fit the columns: the caller looks for it again.
-        why = f"{choice.why}, classes are its columns"
-        choice = replace(choice, weight=choice.weight.T, bias=None, bias_name=None, why=why)
-    return choice
+    if not transpose or _columns_already(contents, choice):
+        return choice
+    # A bias that fitted the rows need not fit the columns: the caller looks for it again.
+    why = f"{choice.why}, classes are its columns"
+    return replace(choice, weight=choice.weight.T, bias=None, bias_name=None, why=why)
+
+
+def _columns_already(contents: Contents, choice: Choice) -> bool:
+    """Whether the reader itself took the stored weight's columns as classes."""
+    stored = contents.tensors.get(choice.weight_name)
+    if stored is None or stored.matrix_shape != choice.weight.shape[::-1]:
+        return False
+    return np.array_equal(as_matrix(contents.path, stored).T, choice.weight, equal_nan=True)
 
 
 def _flat(shape: tuple[int, ...]) -> tuple[int, ...]:
