@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +22,8 @@ def test_pp_ocr_v4_loses_exactly_202_classes(pp_ocr_v4: Head, pp_ocr_v4_audit: A
     }  # fmt: skip
 
 
-def test_pp_ocr_v4_verifies_in_less_time_than_it_took_to_audit(
-    pp_ocr_v4: Head, pp_ocr_v4_audit: Audit
-) -> None:
-    begun = time.perf_counter()
+def test_pp_ocr_v4_verifies(pp_ocr_v4: Head, pp_ocr_v4_audit: Audit) -> None:
     result = verify(pp_ocr_v4_audit, pp_ocr_v4)
-    assert time.perf_counter() - begun <= pp_ocr_v4_audit.seconds["total"]
     assert result.ok
     assert result.held == {"argmaxable": 6625 - LOST, "unargmaxable": LOST, "tied": 0}
 

@@ -29,7 +29,7 @@ from uncork.load import Found, describe, find, load
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 _MOST_MEMORY = 1 << 30
-_MOST_SECONDS = 5.0
+_MOST_SECONDS = 60.0  # no measure of speed: what some of these files ask for never ends
 
 
 @contextmanager
