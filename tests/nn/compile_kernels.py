@@ -68,5 +68,8 @@ for dtype in (torch.float32, torch.bfloat16):
         x = torch.randn(3, 8, dtype=dtype, requires_grad=True)
         weight = torch.randn(classes, 8, dtype=dtype, requires_grad=True)
         target = torch.zeros(3, dtype=torch.int64)
+        more = {}
+        if dtype == torch.bfloat16:
+            more = {"linear_bias": torch.zeros(classes, dtype=dtype), "softcap": 4.0}
         for loss in (F.linear_entmax_loss, F.linear_cross_entropy, F.linear_alpha_relu_loss):
-            loss(x, weight, target).backward()
+            loss(x, weight, target, **more).backward()

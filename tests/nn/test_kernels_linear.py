@@ -1,5 +1,6 @@
 """The kernels of the linear losses against their torch twin in float64."""
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -180,6 +181,67 @@ def test_listed_logits_of_bfloat16_are_made_exact(name, monkeypatch):
     with kernels_on():
         got = computed(tensors, options, wanted)
     assert_same(got, exact(tensors, options, wanted), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("way", ["lists", "small"])
+@pytest.mark.parametrize("name", ["alpha_relu smoothed", "entmax smoothed"])
+def test_a_class_of_no_weight_may_be_ruled_out(name, way, monkeypatch):
+    """Smoothing counts its share of 0 as nothing, not as 0 · ∞."""
+    if way == "small":
+        monkeypatch.setattr(linear_slices, "SMALL", 10**12)
+    else:
+        for module in (linear_lists, linear_slices):
+            monkeypatch.setattr(module, "SHARE", 1.0)
+    tensors = made(weighted=True)
+    tensors[2][7], tensors[5][7] = -torch.inf, 0.0
+    options, wanted = CASES[name], Wanted(True, True, True, False)
+    with kernels_on():
+        got = computed(tensors, options, wanted)
+    assert_same(got, exact(tensors, options, wanted))
+
+
+def test_sums_for_smoothing_beyond_float16():
+    g = torch.Generator().manual_seed(0)
+    matrix = torch.randn(40, 60, generator=g).half().to(DEVICE)
+    vector = (1e6 * torch.randn(60, generator=g)).to(DEVICE)
+    got, truth = linear_lists.times_vector(matrix, vector), matrix.double() @ vector.double()
+    assert (got.double() - truth).norm() <= 1e-5 * truth.norm()
+
+
+@pytest.mark.parametrize("way", ["lists", "small"])
+@pytest.mark.parametrize("alpha", [1.0, 2.0])
+def test_a_cap_far_away_changes_little(alpha, way, monkeypatch):
+    if way == "small":
+        monkeypatch.setattr(linear_slices, "SMALL", 10**12)
+    tensors = made(bias=False)
+    options, wanted = LinearOptions(alpha, False, softcap=1e6), Wanted(True, True, False, False)
+    with kernels_on():
+        got = computed(tensors, options, wanted)
+    assert_same(got, exact(tensors, options, wanted), tolerance=5e-6)
+
+
+def test_a_row_that_is_no_number_lists_no_class_that_is_not_there(monkeypatch):
+    listed = []
+    collect = linear_lists.Lists.collect.__func__
+
+    def watched(cls, head):
+        found = collect(cls, head)
+        if found is not None:
+            kept = torch.arange(found.classes.shape[1], device=DEVICE) < found.counts[:, None]
+            listed.append(found.classes[kept])
+        return found
+
+    monkeypatch.setattr(linear_lists.Lists, "collect", classmethod(watched))
+    monkeypatch.setattr(linear_lists, "SHARE", 1.0)
+    monkeypatch.setattr(linear_slices, "SHARE", 1.0)
+    tensors = made(4.0, bias=False)
+    tensors[1][:, 1] = 0.0
+    tensors[0][:, 1] = 0.0
+    tensors[1][150, 1], tensors[0][3, 1] = 3e38, 10.0  # one logit of one row is +∞
+    with kernels_on():
+        computed(tensors, LinearOptions(1.5, False), Wanted(True, True, False, False))
+    assert listed
+    assert (torch.cat(listed) < CLASSES).all()
 
 
 @pytest.mark.parametrize(
@@ -420,6 +482,16 @@ def test_losses_are_counted_and_added_up(reduction, weighted):
         none = F.linear_alpha_relu_loss(x, w, torch.full_like(target, -100), **options)
     assert float(few) == pytest.approx(float(many), rel=1e-5)
     assert float(none) == 0 if reduction == "sum" else none.isnan()
+
+
+def test_numbers_of_numpy_are_numbers():
+    x, w, _, _, target, _, _ = made()
+    plain = {"ignore_index": -100, "softcap": 3.0, "label_smoothing": 0.125}
+    kinds = {"ignore_index": np.int64, "softcap": np.float32, "label_smoothing": np.float16}
+    given = {name: kind(plain[name]) for name, kind in kinds.items()}
+    with kernels_on():
+        got = F.linear_entmax_loss(x, w, target, **given)
+        assert torch.equal(got, F.linear_entmax_loss(x, w, target, **plain))
 
 
 @pytest.mark.skipif(not ON_GPU, reason="needs a GPU")

@@ -114,12 +114,16 @@ def test_gradients_are_derivatives_of_the_value_twice_over(name, reduction):
     torch.autograd.gradgradcheck(loss, (x, w, b))
 
 
-def test_tau_receives_its_gradient():
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (1, 1, 1)])
+def test_tau_receives_its_gradient(shape):
     x, w, b, target = made()
-    tau = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    tau = torch.full(shape, 0.3, dtype=torch.float64, requires_grad=True)
     got = F.linear_alpha_relu_loss(x, w, target, tau=tau, linear_bias=b)
-    expected = F.alpha_relu_loss(torch.nn.functional.linear(x, w, b), target, tau=tau)
-    torch.testing.assert_close(gradients(got, [tau]), gradients(expected, [tau]))
+    plain = tau.detach().reshape(()).requires_grad_()
+    expected = F.alpha_relu_loss(torch.nn.functional.linear(x, w, b), target, tau=plain)
+    (mine,) = torch.autograd.grad(got, tau, create_graph=True)
+    assert mine.shape == shape
+    torch.testing.assert_close([mine.reshape(())], list(gradients(expected, [plain])))
 
 
 @every_loss

@@ -79,7 +79,7 @@ def work(rank, port, failures):
                 gradients = torch.autograd.grad(got, own, upstream.double())
                 torch.testing.assert_close(got, expected)
                 torch.testing.assert_close(gradients, (truth[0], truth[1][mine], truth[2][mine]))
-        for check in (autocast, learned_tau, compiled, padded, ignored):
+        for check in (autocast, learned_tau, compiled, padded, ruled_out, ignored):
             name, option = check.__name__, "plain"
             check(x, w, mine, target)
     except BaseException as error:
@@ -99,7 +99,8 @@ def autocast(x, w, mine, target):
 
 def learned_tau(x, w, mine, target):
     slopes = []
-    for tau in (torch.tensor([0.2], requires_grad=True), torch.tensor([0.2], requires_grad=True)):
+    for _ in range(2):
+        tau = torch.full((1, 1, 1), 0.2, requires_grad=True)
         if not slopes:
             loss = F.linear_alpha_relu_loss(x, w, target, tau=tau)
         else:
@@ -129,6 +130,20 @@ def padded(x, w, mine, target):
         )
         whole = F.linear_entmax_loss(x, w, target, alpha=alpha, linear_bias=bias)
         torch.testing.assert_close(own, whole)
+
+
+def ruled_out(x, w, mine, target):
+    """No class is left, or one is not a number."""
+    for value, classes in ((-torch.inf, slice(None)), (torch.nan, 5), (torch.nan, SHARDS[0] + 3)):
+        bias = torch.zeros(len(w), dtype=w.dtype)
+        bias[classes] = value
+        for name, (whole, parameters) in LOSSES.items():
+            options = {"reduction": "none", **parameters}
+            expected = whole(x, w, target, linear_bias=bias, **options)
+            own = vocab_parallel.vocab_parallel_loss(
+                name.split(",")[0], x, w[mine], target, linear_bias=bias[mine], **options
+            )
+            torch.testing.assert_close(own, expected, equal_nan=True)
 
 
 def ignored(x, w, mine, target):

@@ -154,7 +154,7 @@ class Lists:
         mean_row = times_vector(head.weight.t(), share)
         head.sums[:, 2] = times_vector(head.x, mean_row)
         if head.bias is not None:
-            head.sums[:, 2] += share @ head.bias.float()
+            head.sums[:, 2] += torch.where(share == 0, 0.0, share * head.bias.float()).sum()
         mean_x = times_vector(head.x.t(), head.upstream)
         ends = torch.cat([mean_x, head.upstream.sum()[None]])
         return (-smooth * head.upstream, mean_row), (-smooth * share, ends)
@@ -185,13 +185,16 @@ def _gather(
 
 def times_vector(matrix: Tensor, vector: Tensor) -> Tensor:
     """matrix @ vector in float32. A 16-bit matrix is not copied: the vector is split in two parts
-    of its type that add up to it."""
+    of its type that add up to it, with 1 its largest entry, since float16 ends at 65,504."""
     if matrix.dtype == torch.float32:
         return torch.mv(matrix, vector)
+    size = vector.abs().amax()
+    size = torch.where((size > 0) & size.isfinite(), size, 1.0)
+    vector = vector / size
     high = vector.to(matrix.dtype)
     low = (vector - high.float()).to(matrix.dtype)
     if not matrix.is_cuda:
-        return torch.mv(matrix.float(), high.float() + low.float())
+        return torch.mv(matrix.float(), high.float() + low.float()) * size
     parts = torch.zeros((len(vector), 8), dtype=matrix.dtype, device=matrix.device)
     parts[:, 0], parts[:, 1] = high, low
-    return torch.mm(matrix, parts, out_dtype=torch.float32).sum(1)
+    return torch.mm(matrix, parts, out_dtype=torch.float32).sum(1) * size

@@ -201,9 +201,10 @@ def checked_loss(
             f"input is {input.dtype} and linear_weight {linear_weight.dtype}: give them one dtype, "
             "or compute under torch.autocast"
         )
-    options = LinearOptions(
-        alpha, tau is not None, ignore_index, label_smoothing, softcap, float32_accumulation, shard
-    )
+    options = LinearOptions(  # plain numbers: kernels take no others
+        alpha, tau is not None, int(ignore_index), float(label_smoothing),
+        None if softcap is None else float(softcap), float32_accumulation, shard,
+    )  # fmt: skip
     rows = input.reshape(-1, input.shape[-1])
     tensors = LinearTensors(
         rows if input_grad else rows.detach(), linear_weight, linear_bias,
@@ -219,7 +220,7 @@ def _one_value(tau: Alpha, input: Tensor) -> Alpha:
         return float(tau)
     if tau.numel() != 1:
         raise UncorkError(f"tau must be one value for all rows, got shape {tuple(tau.shape)}")
-    return tau.to(input.device)
+    return tau.to(input.device).reshape(())
 
 
 def _check(

@@ -189,7 +189,7 @@ class _Block:
         index = torch.where(mine, index, torch.zeros_like(index)).unsqueeze(-1)
         v_target = (z - top).gather(-1, index).squeeze(-1)
         v_target = torch.where(mine, v_target, torch.zeros_like(v_target))
-        power = torch.where(p > 0, p * base, torch.zeros_like(p))
+        power = torch.where(p > 0, p * base, p)
         spread = torch.zeros_like(v_target)
         weights = torch.ones((), dtype=z.dtype, device=z.device) if share is None else share
         if targets.smooth:
@@ -231,7 +231,8 @@ class _Block:
         """s ≥ 0 with Σ exp_α(z − top − s) = 1 over all processes' classes: (R, 1)."""
         v = z - top
         if alpha == 1:
-            return self._reduced(v.exp().sum(-1, keepdim=True), "SUM").log()
+            total = self._reduced(v.exp().sum(-1, keepdim=True), "SUM")
+            return torch.where(total == 0, torch.zeros_like(total), total.log())
         # A process's own classes alone give an s that is too small: start from the largest.
         own, own_top = shifted(z)
         least = entmax_shift(own, alpha) + (own_top - top)

@@ -88,7 +88,7 @@ def candidates_kernel(
         for k in tl.range(0, width, L, num_stages=STAGES):
             at = k + lanes
             z = logits(slice_ + row * stride, bias, at, first, width, cap, BIAS, CAP, ODD)
-            above = (~(z <= line)).to(tl.int32)  # NaN stays and spoils its row
+            above = ((at < width) & ~(z <= line)).to(tl.int32)  # NaN stays and spoils its row
             new = tl.sum(above)
             if new > 0:
                 place = count + tl.cumsum(above, 0) - 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from uncork.nn.kernels._logits import tanh
 from uncork.nn.kernels._math import largest_shift, margin, solve
 
 
@@ -37,7 +38,7 @@ def _logits_of(
     if BIAS:
         z += tl.load(bias + which, mask=inside, other=0.0).to(tl.float32)
     if CAP:
-        z = cap * (1.0 - 2.0 / (tl.exp(2.0 * z / cap) + 1.0))
+        z = cap * tanh(z / cap)
     return z
 
 
