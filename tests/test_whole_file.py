@@ -21,6 +21,17 @@ def audited() -> Audit:
     return audit(Head(np.array([[1.0, 0], [0, 1], [-1, -1], [0, 0]])), device="cpu", jobs=1)
 
 
+def test_two_that_write_the_same_and_a_file_of_a_like_name_do_not_meet(tmp_path: Path) -> None:
+    path, mine = tmp_path / "r.txt", tmp_path / "r.txt.part"
+    mine.write_text("mine")
+    with whole_file(path) as first, whole_file(path) as second:
+        first.write_text("first")
+        second.write_text("second")
+    assert path.read_text() == "first"  # which ended last
+    assert mine.read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_what_fails_in_the_middle_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "r.txt"
     path.write_text("before")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +28,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         if target.exists() and not os.access(target.parent, os.W_OK):
             yield target
             return
-        unfinished = target.with_name(target.name + ".part")
+        # A name of its own: somebody may be writing the same result, or have such a file.
+        unfinished = target.with_name(f"{target.name[:200]}.{secrets.token_hex(4)}.part")
         try:
             yield unfinished
             unfinished.replace(target)

@@ -104,6 +104,11 @@ def _certificates(run: Run, folder: Path) -> Path:
         (["--json", "new.db", "--store", "sqlite:///new.db"], "would overwrite the store"),
         (["--certificates", "m.npz"], "would overwrite the model"),
         (["--certificates", "x", "--report", "x"], "would overwrite what --"),
+        (["--domain", "@m.npz", "--certificates", "m.npz"], "would overwrite the"),
+        (["--classes", "0,@m.npz", "--certificates", "m.npz"], "would overwrite the"),
+        (["--baseline", "m.npz", "--certificates", "m.npz"], "would overwrite the"),
+        (["--check", "x.onnx", "--data", "m.npz", "--junit", "m.npz"], "would overwrite the"),
+        (["--store", ""], "the store's name is empty"),
     ],
 )
 def test_a_bad_option_is_answered_with_one_line(
@@ -158,3 +163,51 @@ def test_the_real_program_gives_one_line_and_no_traceback(tmp_path: Path) -> Non
     assert ran.stdout == ""
     missing = f"{tmp_path / 'none.onnx'} does not exist: check the path (a hub id is hf:owner/name)"
     assert ran.stderr == f"uncork: error: {missing}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        (["export", "s.csv", "--store", "s.csv"], "s.csv"),
+        (["figure", "unargmaxable", "--store", "s.png", "-o", "s.png"], "s.png"),
+        (["audit", "m.npz", "--save", "--json", "own.db"], "own.db"),
+        (["audit", "folder", "--json", "folder/config.json"], "folder/config.json"),
+    ],
+)
+def test_no_result_overwrites_a_store_or_a_models_folder(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], file: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UNCORK_STORE", "own.db")
+    np.savez("m.npz", weight=_W)
+    (tmp_path / "folder").mkdir()
+    Path(file).write_bytes(b"dear to someone")
+    assert "would overwrite" in run(*command).error
+    assert Path(file).read_bytes() == b"dear to someone"
+
+
+def test_a_result_in_the_models_folder_can_be_written_again(run: Run, tmp_path: Path) -> None:
+    np.savez(tmp_path / "m.npz", weight=_W)
+    for _ in range(2):
+        assert run("audit", tmp_path, "--json", tmp_path / "audit.json").status == 0
+
+
+def test_a_model_without_a_name_is_not_the_folder_one_is_in(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("m.npz", weight=_W)
+    assert "name is empty" in run("audit", "").error
+
+
+def test_a_baseline_that_cannot_be_compared_is_said_before_anything_is_written(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("m.npz", weight=_W)
+    np.savez("other.npz", weight=[[1, 1], [1, -1], [-1, 1], [-1, -1], [0.1, 0]])
+    assert run("audit", "other.npz", "--json", "base.json").status == 0
+    names = sorted(path.name for path in tmp_path.iterdir())
+    ran = run("audit", "m.npz", "--baseline", "base.json", "--json", "j.json", "--store", "s.db")
+    assert "cannot be compared" in ran.error
+    assert sorted(path.name for path in tmp_path.iterdir()) == names

@@ -86,11 +86,31 @@ def test_a_time_limit_leaves_the_rest_undecided_and_resume_completes_it(
     assert sum(found["counts"].values()) == 1000
     assert "the time limit of 0.5 s was reached" in limited.err
     assert len(partial(cache)) == 1
-    hinted = run("audit", long, "--classes", "0", "--approximate", "--patience", "1")
+    hinted = run("audit", long, "--approximate", "--patience", "1")
     assert "--resume continues it" in hinted.err
     resumed = run("audit", long, "--resume", "--json", "-")
     assert resumed.json()["counts"]["undecided"] == 0
     assert partial(cache) == []
+
+
+def test_an_audit_of_some_classes_or_one_that_got_less_far_leaves_the_other_alone(
+    run: Run, tmp_path: Path, cache: Path
+) -> None:
+    path = tmp_path / "m.npz"
+    np.savez(path, weight=np.random.default_rng(0).normal(size=(300, 6)))
+    run("audit", path, "--time-limit", "1e-9", "--quiet")
+    (kept,) = partial(cache)
+    content = kept.read_bytes()
+    assert run("audit", path, "--classes", "0-9").status == 0
+    assert partial(cache) == [kept]
+    stopped = run("audit", path, "--classes", "0-99", "--time-limit", "1e-9")
+    assert "--resume continues" in stopped.err
+    assert len(partial(cache)) == 2
+    assert "starting anew" not in run("audit", path, "--classes", "0-99", "--resume").err
+    assert partial(cache) == [kept]
+    again = run("audit", path, "--algorithm", "reference", "--time-limit", "1e-9")
+    assert "fewer than the" in again.err
+    assert kept.read_bytes() == content
 
 
 def test_another_domain_resumes_nothing(run: Run, long: Path, cache: Path) -> None:

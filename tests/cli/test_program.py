@@ -53,6 +53,21 @@ def test_a_reader_that_leaves_is_no_error(square: Path) -> None:
     assert process.returncode == 141
 
 
+@pytest.mark.parametrize("arguments", ["count -C 4 -d 2", "audit nowhere", "--version"])
+def test_a_closed_stdout_or_stderr_is_no_error(arguments: str) -> None:
+    program = f"{sys.executable} -m uncork {arguments} >&- 2>&-"
+    status = subprocess.run(["sh", "-c", program], check=False).returncode
+    assert status == (2 if "nowhere" in arguments else 0)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", ["count -C 4 -d 2", "--version"])
+def test_a_full_stdout_is_one_line(arguments: str) -> None:
+    program = f"{sys.executable} -m uncork {arguments} >/dev/full"
+    done = subprocess.run(["sh", "-c", program], check=False, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "uncork: error: No space left on device\n")
+
+
 def test_a_terminal_without_unicode_is_no_error(
     start: Callable[..., subprocess.Popen[str]], square: Path, labels: Path
 ) -> None:

@@ -80,9 +80,10 @@ class Backend(Device):
         return x.astype(vectors.dtype)
 
     @contextlib.contextmanager
-    def threads(self) -> Iterator[Callable[..., Iterable[Any]]]:
-        """`map` over the backend's threads, results in order as they come."""
-        if self.jobs == 1:
+    def threads(self, items: int | None = None) -> Iterator[Callable[..., Iterable[Any]]]:
+        """`map` over the backend's threads, results in order as they come. `items`: how many
+        things there are to do, where that is known; for one, threads are not started."""
+        if self.jobs == 1 or items == 1:
             with _blas().limit(limits=1):
                 yield lambda work, items: map(_quiet(work), items)
             return

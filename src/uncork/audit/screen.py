@@ -49,7 +49,7 @@ def winners(space: Space, y: Any) -> np.ndarray:
             best, who = value, where
         return space.representative[backend.get(who)]
 
-    with backend.threads() as over:
+    with backend.threads(len(parts)) as over:
         found = list(over(first, parts))
     return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 

@@ -58,6 +58,8 @@ class _Commands(TyperGroup):
             status = BAD_INPUT
         except (typer.Abort, KeyboardInterrupt):
             status = INTERRUPTED
+        except OSError as error:  # there was no command yet: --version
+            status = _told(error)
         if standalone:
             sys.exit(status)
         return status
@@ -71,18 +73,24 @@ class _Commands(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
         except UncorkError as error:
             fail(str(error))
-        except BrokenPipeError:
-            # Whoever read our output has left. Nothing more can be said, at exit neither.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(_BROKEN_PIPE) from None
         except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            fail(f"{where}{error.strerror or error}")
+            raise typer.Exit(_told(error)) from None
         except MemoryError:
             fail("there is not enough memory for this")
         else:
             return 0
         raise typer.Exit(BAD_INPUT)
+
+
+def _told(error: OSError) -> int:
+    """Say what the system refused; the exit status that goes with it."""
+    if isinstance(error, BrokenPipeError):
+        # Whoever read our output has left. Nothing more can be said, at exit neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    where = f"{error.filename}: " if error.filename else ""
+    fail(f"{where}{error.strerror or error}")
+    return BAD_INPUT
 
 
 app = typer.Typer(
@@ -121,6 +129,7 @@ app.command("repair")(repair_command)
 def _show_version(asked: bool) -> None:
     if asked:
         sys.stdout.write(f"uncork {__version__}\n")
+        sys.stdout.flush()
         raise typer.Exit
 
 
@@ -137,8 +146,12 @@ def _uncork(
 
 
 def _never_fail_to_print() -> None:
-    """Labels may hold what the terminal's encoding lacks: print an escape in its place."""
-    for stream in (sys.stdout, sys.stderr):
+    """Labels may hold what the terminal's encoding lacks: print an escape in its place. Where
+    stdout or stderr is closed, what would go there goes nowhere."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")

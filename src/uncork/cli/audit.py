@@ -19,7 +19,7 @@ from uncork.cli import options, saving
 from uncork.cli.checking import Checking
 from uncork.cli.gate import failing, read_baseline, write_junit
 from uncork.cli.output import check_outputs, console, emit_json, note
-from uncork.cli.partial import Partial
+from uncork.cli.partial import Partial, decided
 from uncork.cli.summary import print_summary
 from uncork.errors import UncorkError
 from uncork.head import Head
@@ -157,8 +157,13 @@ def audit(
             "--json": json_file,
             "--junit": junit,
         },
-        {"the model": source, "the labels": labels, "the store": store},
-    )
+        {
+            "the model": source, "the labels": labels, "the domain": domain,
+            "the classes": classes, "the baseline": baseline, "the model of --check": check,
+            "the store": saving.chosen_store(store) if save or store is not None else None,
+            **{f"the data {name}": name for name in data or []},
+        },
+    )  # fmt: skip
     options.checked_domain(domain)
     known = None if baseline is None else read_baseline(baseline)
     keeping = saving.Keeping(save, store, name, iterations, patience)
@@ -171,10 +176,12 @@ def audit(
         domain=domain,
     )  # fmt: skip
     head = found.head
+    if known is not None:
+        known.check(head)
     asked = None if classes is None else chosen_classes(classes, head, found.vocabulary)
     checking.prepare(head)
     origin = _origin(domain, found)
-    partial = Partial(head)
+    partial = Partial(head, asked)
     earlier = _earlier(partial, resume, quiet)
     loading = time.perf_counter() - began
     try:
@@ -285,16 +292,15 @@ def _earlier(partial: Partial, resume: bool, quiet: bool) -> Audit | None:
 
 def _keep(partial: Partial, audit: Audit, why: str) -> None:
     """Save what was decided for `--resume`, and say so."""
-    decided = int((audit.proofs.verdicts != 0).sum())
     try:
-        partial.save(audit)
+        kept = partial.save(audit)
     except UncorkError as error:
         note(f"{why}; what was decided is lost: {error}")
         return
-    note(
-        f"{why}: {decided:,} classes decided, {len(audit.undecided):,} not; "
-        "the same command with --resume continues"
-    )
+    done = f"{decided(audit):,} classes decided, {len(audit.undecided):,} not"
+    if kept > decided(audit):
+        done += f", fewer than the {kept:,} of an earlier run, which stay kept"
+    note(f"{why}: {done}; the same command with --resume continues")
 
 
 def _outlook(head: Head, audit: Audit, device: str, jobs: int | None, quiet: bool) -> Outlook:

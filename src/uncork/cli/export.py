@@ -9,7 +9,9 @@ import typer
 
 from uncork.audit.verdict import Verdict
 from uncork.cli import options
-from uncork.cli.output import check_writable, console
+from uncork.cli.output import check_outputs, console
+from uncork.cli.saving import chosen_store
+from uncork.load.contents import printable
 
 
 class Kept(str, Enum):
@@ -31,13 +33,14 @@ def export(
 
     Example: uncork export lost.csv --store results.db --verdict unargmaxable
     """
-    from uncork.store import Store, default_store
+    from uncork.store import Store
     from uncork.store.export import check_export
     from uncork.store.export import export as write
 
-    check_writable(output, "FILE")
+    url = chosen_store(store)
+    check_outputs({"FILE": output}, {"the store": url})
     check_export(output)
     wanted = None if verdict is None else Verdict[verdict.value.upper()]
-    with Store(store or default_store(create=False), create=False) as opened:
+    with Store(url, create=False) as opened:
         count = write(opened.rows(name=name, verdict=wanted), output)
-    console().print(f"{count:,} rows written to {output}", soft_wrap=True)
+    console().print(f"{count:,} rows written to {printable(output)}", soft_wrap=True)

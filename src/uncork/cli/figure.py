@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from uncork.cli import options
-from uncork.cli.output import console
+from uncork.cli.output import check_outputs, console
+from uncork.cli.saving import chosen_store
+from uncork.load.contents import printable
 
 
 class Kind(str, Enum):
@@ -39,13 +41,15 @@ def figure(
     """
     from uncork.report.drawing import check_figure
     from uncork.report.fleet_plots import plot_iterations, plot_unargmaxable
-    from uncork.store import Store, default_store
+    from uncork.store import Store
 
+    url = chosen_store(store)
+    check_outputs({"--output": output}, {"the store": url})
     check_figure(output)
-    with Store(store or default_store(create=False), create=False) as opened:
+    with Store(url, create=False) as opened:
         audits = opened.audits(name=name, group=group)
         if kind is Kind.unargmaxable:
             plot_unargmaxable(audits, output)
         else:
             plot_iterations(opened, audits, output)
-    console().print(f"drawn to {output}", soft_wrap=True)
+    console().print(f"drawn to {printable(output)}", soft_wrap=True)

@@ -13,6 +13,7 @@ import numpy as np
 from uncork.audit import Audit
 from uncork.cli.output import shown
 from uncork.errors import UncorkError
+from uncork.head import Head
 from uncork.load.contents import printable
 from uncork.whole_file import whole_file
 
@@ -28,19 +29,23 @@ class Baseline:
     unargmaxable: frozenset[int]
     labels: frozenset[str] | None
 
-    def knows(self, audit: Audit, t: int) -> bool:
-        """Whether class t was unargmaxable then already.
+    def check(self, head: Head) -> None:
+        """Raise if it cannot tell which classes of the head were unargmaxable then.
 
         A vocabulary that changed its size has moved its numbers: there only labels tell.
         """
-        if self.classes == audit.classes:
-            return t in self.unargmaxable
-        if self.labels is None or audit.labels is None:
+        labelled = self.labels is not None and head.labels is not None
+        if self.unargmaxable and self.classes != head.classes and not labelled:
             raise UncorkError(
-                f"baseline {self.path} has {self.classes} classes and this head {audit.classes}: "
+                f"baseline {self.path} has {self.classes} classes and this head {head.classes}: "
                 "without labels in both they cannot be compared"
             )
-        return audit.label(t) in self.labels
+
+    def knows(self, audit: Audit, t: int) -> bool:
+        """Whether class t was unargmaxable then already."""
+        if self.classes == audit.classes:
+            return t in self.unargmaxable
+        return audit.label(t) in (self.labels or ())
 
 
 def read_baseline(path: str) -> Baseline:

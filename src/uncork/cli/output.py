@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,12 @@ from uncork.whole_file import whole_file
 _PIPE_WIDTH = 120  # columns where there is no terminal to ask
 _LONGEST_LABEL = 40
 _TO_STDOUT = ("--json", "--output")  # what "-" can stand for in some command
+# What a model's folder is made of. Other files in it, earlier results say, may be written again.
+_OF_MODELS = (
+    "*.safetensors", "*.bin", "*.pt", "*.pth", "*.onnx", "*.gguf", "*.keras", "*.h5", "*.tflite",
+    "*.skops", "*.model", "*config.json", "*.index.json", "*vocab*", "*token*", "merges.txt",
+    "labels.txt", "classes.txt",
+)  # fmt: skip
 
 
 class _Output(Console):
@@ -55,12 +62,14 @@ def shown(label: str) -> str:
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | None]) -> None:
     """Raise before any work if a result could not be written, or would overwrite an input (or a
-    store, which may be about to be made)."""
+    store, which may be about to be made).
+
+    An input is a file, a model's folder, or an option's text that names files by @.
+    """
     taken = {
-        os.path.realpath(path.removeprefix("sqlite:///")): name
-        for name, path in inputs.items()
-        if path is not None
+        os.path.realpath(file): name for name, text in inputs.items() for file in _files_of(text)
     }
+    folders = {place: name for place, name in taken.items() if os.path.isdir(place)}
     for option, path in outputs.items():
         if path is None:
             continue
@@ -72,7 +81,19 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | 
         place = os.path.realpath(path)
         if place in taken and place != os.devnull:
             raise UncorkError(f"{option} {path} would overwrite {taken[place]}")
+        for folder, name in folders.items():
+            inside = os.path.dirname(place) == folder and os.path.exists(place)
+            if inside and any(fnmatch(os.path.basename(place), like) for like in _OF_MODELS):
+                raise UncorkError(f"{option} {path} would overwrite a file of {name}")
         taken[place] = f"what {option} writes"
+
+
+def _files_of(text: str | None) -> list[str]:
+    """The files an input's text may mean: `model.onnx`, `sqlite:///results.db`, `0-9,@more.txt`."""
+    if not text:
+        return []
+    named = [part.strip()[1:] for part in text.split(",") if part.strip().startswith("@")]
+    return [text.removeprefix("sqlite:///"), *named]
 
 
 def check_writable(path: str | None, option: str) -> None:

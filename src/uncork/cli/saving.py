@@ -14,6 +14,13 @@ from uncork.load.contents import printable
 from uncork.progress import Progress, ProgressBar
 
 
+def chosen_store(store: str | None) -> str:
+    """The store that was named, else the user's own."""
+    from uncork.store import default_store
+
+    return default_store(create=False) if store is None else store
+
+
 class Keeping:
     """What was asked for; looks at the store at once: a wrong one is found before the work."""
 
@@ -34,7 +41,7 @@ class Keeping:
             return
         from uncork.store import Store, default_store
 
-        self.url = store or default_store()
+        self.url = default_store() if store is None else store
         missing = _missing_file(self.url)
         if missing is None:
             Store(self.url).close()

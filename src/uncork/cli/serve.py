@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from uncork.cli import options
+from uncork.cli.saving import chosen_store
 from uncork.errors import UncorkError
 
 
@@ -34,7 +35,7 @@ def serve(
 
     Example: uncork serve --store results.db
     """
-    from uncork.store import Store, default_store
+    from uncork.store import Store
     from uncork.web.guard import is_loopback
 
     try:
@@ -50,7 +51,7 @@ def serve(
             f"--host {host} may be reached by other machines, and there is no password: add "
             "--allow-remote if that is meant"
         )
-    opened = Store(store or default_store(create=False), create=False)
+    opened = Store(chosen_store(store), create=False)
     try:
         listening = _listen(host, port)
     except UncorkError:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from uncork.cli import options
+from uncork.cli.saving import chosen_store
 
 
 class TableFormat(str, Enum):
@@ -37,9 +38,9 @@ def table(
     Example: uncork table --store results.db --format latex
     """
     from uncork.report.tables import group_rows, model_rows, render
-    from uncork.store import Store, default_store
+    from uncork.store import Store
 
-    with Store(store or default_store(create=False), create=False) as opened:
+    with Store(chosen_store(store), create=False) as opened:
         audits = opened.audits(name=name, group=group)
     rows = group_rows(audits) if summary else model_rows(audits)
     sys.stdout.write(render(rows, form.value, summary=summary))

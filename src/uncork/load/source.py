@@ -99,6 +99,8 @@ def open_source(source: Source | Any) -> Contents:
         from uncork.load.live import open_live
 
         return open_live(source)
+    if source == "":
+        raise UncorkError("the model's name is empty: give a file, a folder or hf:owner/name")
     if isinstance(source, str) and is_address(source):
         from uncork.load.hugging_face.hub import fetch
 
