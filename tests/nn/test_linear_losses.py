@@ -127,6 +127,18 @@ def test_tau_receives_its_gradient(shape):
 
 
 @every_loss
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_shapes_are_known_without_numbers(name, dtype):
+    fused, _, parameters = FUSED[name]
+    there = {"device": "meta", "dtype": dtype, "requires_grad": True}
+    x, w = torch.empty(ROWS, FEATURES, **there), torch.empty(CLASSES, FEATURES, **there)
+    loss = fused(x, w, torch.zeros(ROWS, dtype=torch.long, device="meta"), **parameters)
+    loss.backward()
+    assert loss.shape == ()
+    assert (x.grad.shape, w.grad.shape) == (x.shape, w.shape)
+
+
+@every_loss
 def test_a_second_backward_gives_the_same_and_leaves_the_first_alone(name):
     fused, _, parameters = FUSED[name]
     x, w, b, target = made()

@@ -44,12 +44,17 @@ def check_floating(input: Tensor) -> None:
         raise UncorkError(f"input must be a floating-point tensor, got dtype {input.dtype}")
 
 
+def under_autocast(device: str) -> bool:
+    """Whether autocast is on; it is not where there is none, on `meta` for one."""
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
 def output_dtype(input: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     """dtype of the result: as torch's softmax, `dtype` if given, float32 under autocast for
     16-bit input, and otherwise the input's own."""
     if dtype is not None:
         return dtype
-    if input.dtype in _LOW_PRECISION and torch.is_autocast_enabled(input.device.type):
+    if input.dtype in _LOW_PRECISION and under_autocast(input.device.type):
         return torch.float32
     return input.dtype
 

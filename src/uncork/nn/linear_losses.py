@@ -9,7 +9,7 @@ through `uncork.nn.functional`; the modules are in `linear_modules.py`.
 from __future__ import annotations
 
 from uncork.errors import UncorkError
-from uncork.nn._rows import Alpha, check_alpha, check_floating
+from uncork.nn._rows import Alpha, check_alpha, check_floating, under_autocast
 from uncork.nn._torch import torch
 from uncork.nn.linear_core import linear_loss
 from uncork.nn.linear_rows import LinearOptions, LinearTensors, Shard
@@ -193,7 +193,7 @@ def checked_loss(
     if tau is not None:
         tau = _one_value(tau, input)
     device = input.device.type
-    if torch.is_autocast_enabled(device) and input.dtype != torch.float64:
+    if under_autocast(device) and input.dtype != torch.float64:
         dtype = torch.get_autocast_dtype(device)
         input, linear_weight = input.to(dtype), linear_weight.to(dtype)
     if input.dtype != linear_weight.dtype:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 
 from uncork.nn import kernels
+from uncork.nn._rows import under_autocast
 from uncork.nn._torch import torch
 from uncork.nn.linear_blocks import compute as compute_blocks
 from uncork.nn.linear_rows import LinearOptions, LinearResult, LinearTensors, Wanted
@@ -48,7 +49,7 @@ def adds_up(tensors: LinearTensors, options: LinearOptions) -> bool:
 
 def _without_autocast(device: str) -> AbstractContextManager[None]:
     """Autocast switched off, which takes time a small problem has not got: only where it is on."""
-    if torch.is_autocast_enabled(device):
+    if under_autocast(device):
         off: AbstractContextManager[None] = torch.autocast(device, enabled=False)
         return off
     return nullcontext()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from uncork.errors import UncorkError
+from uncork.nn._rows import under_autocast
 from uncork.nn._torch import torch
 from uncork.nn.heads.chunks import block_rows, blocks, chunked_loss, wide
 
@@ -289,7 +290,7 @@ class OutputHead(torch.nn.Module, ABC):
         first = rows if isinstance(rows, Tensor) else rows[0]
         device = first.device.type
         weight, *others = shared
-        if torch.is_autocast_enabled(device) and first.dtype != torch.float64:
+        if under_autocast(device) and first.dtype != torch.float64:
             assert weight is not None
             weight = weight.to(first.dtype)
         return weight, *others
@@ -304,7 +305,7 @@ class OutputHead(torch.nn.Module, ABC):
         if not hidden.is_floating_point():
             raise UncorkError(f"hidden states must be floating point, got {hidden.dtype}")
         device = hidden.device.type
-        if torch.is_autocast_enabled(device) and hidden.dtype != torch.float64:
+        if under_autocast(device) and hidden.dtype != torch.float64:
             hidden = hidden.to(torch.get_autocast_dtype(device))
         elif hidden.dtype != self._dtype:
             raise UncorkError(
