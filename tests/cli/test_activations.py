@@ -101,12 +101,44 @@ def test_text_for_a_transformers_folder(run: Run, tmp_path: Path) -> None:
         (["--margin", "-1"], "--margin -1"),
         (["-o", "nowhere/d.npz"], "there is no folder"),
         (["--data", "nowhere.npy"], "nowhere.npy does not exist"),
+        (["--data", ""], "--data: a name is empty"),
+        (["--max-length", "0"], "--max-length 0: expected one or more"),
+        (["--max-new-tokens", "-1"], "--max-new-tokens -1: expected one or more"),
+        (["--plot", "x.txt"], "ends in .png"),
+        (["-o", "-"], "only --json goes to stdout"),
+        (["--json", "x.npy"], "would overwrite the data"),
+        (["--data", "*.npy", "--json", "y.npy"], "would overwrite the data"),
+        (["--data", "more", "--json", "more/y.npy"], "would overwrite the data"),
+        (["--json", "m.onnx"], "would overwrite the model"),
+        (["--sample", "a.npz", "-o", "a.npz"], "would overwrite what -o writes"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(
-    run: Run, model: Path, data: Path, arguments: list[str], message: str
+    run: Run,
+    model: Path,
+    data: Path,
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(data.parent)
+    (data.parent / "more").mkdir()
+    for copy in ("y.npy", "more/y.npy"):
+        (data.parent / copy).write_bytes(data.read_bytes())
+    before = {path: path.is_file() and path.read_bytes() for path in data.parent.rglob("*")}
     assert message in run("activations", model, "--data", data, *arguments).error
+    after = {path: path.is_file() and path.read_bytes() for path in data.parent.rglob("*")}
+    assert after == before
+
+
+def test_a_figure_is_of_the_format_its_name_says(
+    run: Run, model: Path, data: Path, tmp_path: Path
+) -> None:
+    starts = {".PNG": b"\x89PNG", ".jpg": b"\xff\xd8", ".svg": b"<?xml", ".pdf": b"%PDF"}
+    for suffix, start in starts.items():
+        path = tmp_path / f"f{suffix}"
+        assert run("activations", model, "--data", data, "--plot", path).status == 0
+        assert path.read_bytes().startswith(start)
 
 
 def test_without_data_nothing_is_run(run: Run, model: Path) -> None:

@@ -87,6 +87,8 @@ def test_a_small_head_is_enumerated_and_explained(run: Run, tmp_path: Path) -> N
         (("-C", 0, "-d", 1), "0 classes"),
         (("-C", 3, "-d", 0), "0 features"),
         (("--table", "-C", 1000, "-d", 1000), "1 to 10,000 entries"),
+        (("--table", "-C", 0), "a table of 0 × 10"),
+        (("--table", "-d", 0), "a table of 10 × 0"),
         (("some.npz", "-C", 3), "do not go with it"),
     ],
 )
@@ -94,3 +96,15 @@ def test_mistakes_are_answered_in_one_line(
     run: Run, arguments: tuple[object, ...], message: str
 ) -> None:
     assert message in run("count", *arguments).error
+
+
+def test_json_asked_for_twice_is_one_document(run: Run) -> None:
+    assert (
+        run("count", "-C", 4, "-d", 2, "--format", "json", "--json", "-").json()["rankings"] == 12
+    )
+
+
+def test_the_head_is_not_overwritten(run: Run, square: Path) -> None:
+    before = square.read_bytes()
+    assert "would overwrite the model" in run("count", square, "--json", square).error
+    assert square.read_bytes() == before

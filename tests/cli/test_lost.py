@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+from importlib import import_module
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from running import Run
@@ -36,9 +38,35 @@ def test_rows_as_csv_and_json_agree(run: Run) -> None:
         (("--heads", "0"), "at least one to average over"),
         (("--plot", "lost.txt"), "ends in .png"),
         (("--domain", "disc:3"), "disc:3"),
+        (("--csv", "-", "--json", "-"), "would mix on stdout"),
+        (("--csv", "z", "--json", "z"), "would overwrite what --csv writes"),
+        (("--plot", "z.png", "--json", "z.png"), "would overwrite what --json writes"),
+        (("--csv", "z", "--domain", "@z"), "would overwrite the domain"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(
-    run: Run, arguments: tuple[object, ...], message: str
+    run: Run,
+    arguments: tuple[object, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert message in run("lost", *arguments).error
+    monkeypatch.chdir(tmp_path)
+    assert message in run("lost", "-C", "4", "-d", "1", *arguments).error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_that_cannot_be_written_leaves_the_one_before(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(rows: object, file: TextIO) -> None:
+        file.write("init,bias")
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "lost.csv"
+    path.write_text("earlier")
+    monkeypatch.setattr(import_module("uncork.cli.lost"), "_csv_rows", full)
+    ran = run("lost", "-C", "4", "-d", "1", "--heads", 1, "--csv", path, "--quiet")
+    assert ran.error == f"uncork: error: {path} cannot be written: No space left on device"
+    assert path.read_text() == "earlier"
+    assert list(tmp_path.iterdir()) == [path]

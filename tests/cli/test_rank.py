@@ -65,6 +65,16 @@ def test_a_head_alone_gives_its_spectrum_and_the_bound(run: Run, folder: Path) -
     assert "give --hidden or --data" in text
 
 
+@pytest.mark.parametrize("scale", [1e-310, 1.0, 1e160, 1e300])
+@pytest.mark.filterwarnings("error")
+def test_shares_of_the_energy_do_not_depend_on_the_scale(
+    run: Run, tmp_path: Path, scale: float
+) -> None:
+    np.savez(tmp_path / "head.npz", weight=np.array([[1.0, 0], [0, 0.9], [-1, 0]]) * scale)
+    text = " ".join(run("rank", tmp_path / "head.npz").out.split())
+    assert "energy: 90% in 2, 99% in 2, 99.9% in 2 directions" in text
+
+
 def test_an_array_that_may_be_outputs_is_said_to_be_taken_for_a_head(
     run: Run, folder: Path
 ) -> None:
@@ -118,10 +128,26 @@ def test_a_transformers_model_runs_over_text(run: Run, tmp_path: Path) -> None:
         (["logits.npy", "--tensor", "array"], "no natural logarithms"),
         (["logits.npy", "--softcap", "1"], "was never there"),
         (["head.npz", "--tensor", "nothing"], "no tensor 'nothing'"),
+        (["head.npz", "--hidden", "none.npy"], "array (0 × 24) is empty"),
+        (["head.npz", "--hidden", "one.npy"], "one.npy holds one context"),
+        (["none.npy", "--logits"], "array (0 × 24) is empty"),
+        (["narrow.npy", "--logits"], "array (3 × 0) is empty"),
+        (["head.npz", "--hidden", ""], "--hidden: the name is empty"),
+        (["head.npz", "--data", ""], "--data: a name is empty"),
+        (["head.npz", "--json", "head.npz"], "would overwrite the model"),
+        (["head.npz", "--hidden", "hidden.npy", "--json", "hidden.npy"], "overwrite --hidden"),
+        (["head.npz", "--data", "one.npy", "--json", "one.npy"], "overwrite the data"),
+        (["head.npz", "--data", "o*.npy", "--json", "one.npy"], "overwrite the data one.npy"),
+        (["head.npz", "--json", "x.svg", "--plot", "x.svg"], "overwrite what --json writes"),
     ],
 )
 def test_mistakes_are_answered_with_one_line(
     run: Run, folder: Path, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
+    np.save("none.npy", np.zeros((0, 24)))
+    np.save("narrow.npy", np.zeros((3, 0)))
+    np.save("one.npy", np.ones((1, 24)))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert message in run("rank", *arguments).error
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +144,40 @@ def test_activations_hands_hidden_states_to_repair(run: Run, tmp_path: Path) -> 
     assert "of 200 hidden states" in ran.out
 
 
+def test_a_link_stays_one_and_its_file_is_replaced(run: Run, source: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    target, link = tmp_path / "there" / "real", tmp_path / "link.npz"
+    target.write_bytes(b"earlier")
+    link.symlink_to(target)
+    assert run("repair", source, "-o", link, *QUICK).status == 0
+    assert link.is_symlink()
+    assert not target.is_symlink()
+    assert audit(load(link), device="cpu", jobs=1).counts["argmaxable"] == C
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("where", ["price", "low_precision", "emit_json", "_replace"])
+def test_ctrl_c_leaves_nothing_behind(
+    run: Run, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def interrupted(*rest: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(import_module("uncork.cli.repair"), where, interrupted)
+    outputs = ("-o", tmp_path / "b.npz", "--proofs", tmp_path / "p.npz", "--json", tmp_path / "j")
+    ran = run("repair", source, *outputs, *QUICK)
+    assert (ran.status, ran.out) == (130, "")
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_what_cannot_be_written_leaves_nothing_of_the_rest(
+    run: Run, source: Path, tmp_path: Path
+) -> None:
+    outputs = ("-o", tmp_path / "b.npz", "--proofs", tmp_path / "p.npz", "--json", "/dev/full")
+    assert "/dev/full cannot be written: No space" in run("repair", source, *outputs, *QUICK).error
+    assert list(tmp_path.iterdir()) == [source]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -152,6 +187,16 @@ def test_activations_hands_hidden_states_to_repair(run: Run, tmp_path: Path) -> 
         (("SOURCE", "-o", "x.npz", "--activations", "SOURCE"), "expected hidden states"),
         (("SOURCE", "-o", "x.npz", "--classes", "999"), "does not exist"),
         (("SOURCE", "-o", "x.npz", "--norm", "2"), "--norm"),
+        (("SOURCE", "-o", "x.npz", "--activations", ""), "--activations: the name is empty"),
+        (("SOURCE", "-o", "x.npz", "--certificates", ""), "--certificates: the name is empty"),
+        (("no.npz", "-o", "x.npz", "--time-limit", "0"), "time limit must be positive, and is 0"),
+        (("SOURCE", "-o", "x.npz", "--time-limit", "-1"), "time limit must be positive"),
+        (("SOURCE", "-o", "x.npz", "--time-limit", "nan"), "time limit must be positive"),
+        (("SOURCE", "-o", "x.npz", "--proofs", "x.npz"), "would overwrite what -o writes"),
+        (("SOURCE", "-o", "x.npz", "--domain", "@x.npz"), "would overwrite the domain"),
+        (("SOURCE", "-o", "x.npz", "--classes", "1,@x.npz"), "would overwrite the classes"),
+        (("SOURCE", "-o", "x.npz", "--labels", "x.npz"), "would overwrite the labels"),
+        (("SOURCE", "-o", "x.npz", "--activations", "x.npz"), "overwrite the hidden states"),
         ((str(DDDDOCR_INT8), "-o", "x.onnx"), "write .npz instead"),
     ],
 )  # fmt: skip

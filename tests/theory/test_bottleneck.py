@@ -292,3 +292,39 @@ def test_narrow_values_in_a_wide_type_count_as_narrow() -> None:
     values = np.random.default_rng(0).standard_normal((50, 40))
     assert Outputs(values, "logits").dtype == "float64"
     assert Outputs(values.astype(np.float32).astype(float), "logits").dtype == "float32"
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e-200, 1.0, 1e160, 1e307])
+@pytest.mark.filterwarnings("error")
+def test_shares_of_a_heads_spectrum_do_not_depend_on_its_scale(scale: float) -> None:
+    weight = np.array([[3.0, 0, 0], [0, 2, 0], [0, 0, 1], [0, 0, 0]])
+    hidden = np.eye(3)
+    for found in (
+        head_spectrum(Head(weight * scale)),
+        spectrum_of_head(Head(weight * scale), hidden, "both"),
+    ):
+        assert found.directions(0.99) == found.rank
+        plain = Spectrum(found.values / found.values[0], found.shape, 0.0)
+        assert found.effective_rank == pytest.approx(plain.effective_rank)
+    assert head_spectrum(Head(weight * scale)).directions(0.5) == 1  # 9 of 14
+
+
+def test_a_head_of_zeros_has_no_direction() -> None:
+    found = head_spectrum(Head(np.zeros((4, 3))))
+    assert (found.rank, found.effective_rank, found.directions(0.9)) == (0, 0.0, 0)
+
+
+def test_an_empty_array_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    for shape in ((0, 3), (3, 0), (2, 0, 3)):
+        np.save(tmp_path / "a.npy", np.zeros(shape))
+        with pytest.raises(UncorkError, match="is empty: the rank needs two contexts or more"):
+            read_outputs(tmp_path / "a.npy")
+
+
+@pytest.mark.filterwarnings("error")
+def test_outputs_whose_squares_overflow_are_refused() -> None:
+    values = np.random.default_rng(0).normal(size=(9, 4))
+    for scale in (1e154, 1e160, 1e300):
+        with pytest.raises(UncorkError, match="exceed what float64 holds"):
+            Outputs(values * scale, "logits")
+    assert spectrum(Outputs(values * 1e150, "logits").centred("classes")).rank == 3

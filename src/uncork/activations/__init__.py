@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from uncork.activations.batch import Batch, Runner
 from uncork.activations.recording import State, Stopped, record
@@ -26,12 +25,14 @@ def open_runner(
     *,
     weight: str | None = None,
     batch_size: int = 16,
-    **settings: Any,
+    **settings: int,
 ) -> Runner:
     """A model ready to run over data: a transformers folder over text, or ONNX over arrays or
-    pictures. Other formats hold weights only and cannot be run."""
-    if batch_size < 1:
-        raise UncorkError(f"--batch-size {batch_size}: expected one or more")
+    pictures. Other formats hold weights only and cannot be run. Settings are `max_length` and
+    `max_new_tokens`, of text."""
+    for name, number in {"batch_size": batch_size, **settings}.items():
+        if number < 1:  # whatever the model, though only some heed every setting
+            raise UncorkError(f"--{name.replace('_', '-')} {number}: expected one or more")
     path = Path(model)
     if path.is_dir():
         from uncork.activations.transformers_runner import TransformersRunner

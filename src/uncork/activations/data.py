@@ -21,6 +21,8 @@ def files_of(data: Sequence[str | os.PathLike[str]]) -> list[Path]:
     """The files named, folders replaced by what is in them, in order."""
     found: list[Path] = []
     for name in data:
+        if not str(name):  # a path of it would be the working directory
+            raise UncorkError("--data: a name is empty: give a file, a folder or a pattern")
         path = Path(name)
         if glob.has_magic(str(name)) and not path.exists():  # a pattern the shell was kept from
             matching = sorted(Path(p) for p in glob.glob(str(name)) if os.path.isfile(p))
@@ -40,6 +42,11 @@ def files_of(data: Sequence[str | os.PathLike[str]]) -> list[Path]:
     if not found:
         raise UncorkError("no data: name files with --data")
     return found
+
+
+def named_and_matched(data: Sequence[str] | None) -> list[str]:
+    """What was named, and every file that stands for: what a result must not overwrite."""
+    return [] if not data else [*data, *map(str, files_of(data))]
 
 
 def digest_of(*parts: object, files: Sequence[Path] = ()) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import numpy as np
 
 from uncork.activations.statistics import Statistics
-from uncork.errors import UncorkError
+from uncork.report.drawing import check_figure
+from uncork.whole_file import whole_file
 
 _BANDS = ((0.001, 0.999, "#c6dbef", "99.8 %"), (0.05, 0.95, "#6baed6", "90 %"),
           (0.25, 0.75, "#2171b5", "50 %"))  # fmt: skip
@@ -15,10 +17,9 @@ _BANDS = ((0.001, 0.999, "#c6dbef", "99.8 %"), (0.05, 0.95, "#6baed6", "90 %"),
 
 def write_figure(statistics: Statistics, path: str | os.PathLike[str], title: str) -> None:
     """Minimum and maximum, and the bands that hold 99.8, 90 and 50 % of the sampled inputs."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UncorkError("figures need matplotlib: pip install 'uncork[plot]'") from None
+    check_figure(path)
+    from matplotlib.figure import Figure
+
     quantiles = statistics.quantiles()
     order = np.argsort(quantiles[0.5], kind="stable")
     place = np.arange(statistics.features)
@@ -48,8 +49,5 @@ def write_figure(statistics: Statistics, path: str | os.PathLike[str], title: st
     figure.suptitle(
         f"{title}: {statistics.count:,} inputs of {statistics.features:,} features", fontsize=11
     )
-    suffix = os.fspath(path).rpartition(".")[2].lower()
-    try:
-        figure.savefig(path, format=suffix if suffix in ("png", "svg", "pdf") else "png", dpi=150)
-    except OSError as error:
-        raise UncorkError(f"{path} cannot be written: {error.strerror or error}") from None
+    with whole_file(path) as target:
+        figure.savefig(target, format=Path(path).suffix[1:].lower(), dpi=150)

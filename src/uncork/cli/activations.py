@@ -7,7 +7,7 @@ import os
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -16,6 +16,7 @@ from rich.table import Table
 
 from uncork import __version__
 from uncork.activations import Runner, State, Statistics, Stopped, open_runner, record
+from uncork.activations.data import named_and_matched
 from uncork.activations.statistics import QUANTILES
 from uncork.cli import options
 from uncork.cli.output import check_outputs, console, emit_json, note, shown
@@ -25,6 +26,7 @@ from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.load.contents import printable
 from uncork.progress import Progress, ProgressBar
+from uncork.whole_file import whole_file
 
 _MOST_CLASSES = 10
 _MOST_FEATURES = 5
@@ -96,13 +98,17 @@ def activations(
     if sample is not None and not sample.endswith(".npz"):  # NumPy would add it
         raise UncorkError(f"--sample {sample}: expected a name that ends in .npz")
     check_outputs(
-        {"--output": output, "--sample": sample, "--json": json_file, "--plot": plot},
-        {"the model": model, **{f"the data {name}": name for name in files}},
+        {"-o": output, "--sample": sample, "--json": json_file, "--plot": plot},
+        {"the model": model, **{f"the data {name}": name for name in named_and_matched(files)}},
     )
-    settings: dict[str, Any] = {}
-    if Path(model).is_dir():
-        settings = {"max_length": max_length, "max_new_tokens": max_new_tokens}
-    runner = open_runner(model, files, weight=weight, batch_size=batch_size, **settings)
+    if plot is not None:
+        from uncork.report.drawing import check_figure
+
+        check_figure(plot)
+    runner = open_runner(
+        model, files, weight=weight, batch_size=batch_size, max_length=max_length,
+        max_new_tokens=max_new_tokens,
+    )  # fmt: skip
     state = State(_state_path(output, runner))
     if state.path.exists() and not resume and not quiet:
         note("there is an unfinished recording: --resume continues it")
@@ -128,7 +134,8 @@ def activations(
     if output is not None:
         write_domain(output, domain, provenance)
     if sample is not None:
-        np.savez(sample, inputs=statistics.sample)
+        with whole_file(sample) as target, target.open("wb") as file:
+            np.savez(file, inputs=statistics.sample)
     if plot is not None:
         from uncork.activations.figure import write_figure
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from uncork.activations.data import named_and_matched
 from uncork.audit import Audit, Interrupted
 from uncork.audit import audit as decide
 from uncork.audit.low_precision import is_quick
@@ -161,7 +162,7 @@ def audit(
             "the model": source, "the labels": labels, "the domain": domain,
             "the classes": classes, "the baseline": baseline, "the model of --check": check,
             "the store": saving.chosen_store(store) if save or store is not None else None,
-            **{f"the data {name}": name for name in data or []},
+            **{f"the data {name}": name for name in named_and_matched(data)},
         },
     )  # fmt: skip
     options.checked_domain(domain)

@@ -11,11 +11,12 @@ import typer
 from uncork import __version__
 from uncork.cli import count_output as output
 from uncork.cli import options
-from uncork.cli.output import check_writable, emit_json
+from uncork.cli.output import check_outputs, emit_json
 from uncork.errors import UncorkError
 
 _EXACT_STEPS = 4_000_000  # big-integer steps that take about a second
 _MOST_CELLS = 10_000
+_TABLE = 10  # classes and features of the paper's tables
 
 
 class Format(str, Enum):
@@ -63,14 +64,15 @@ def count(
 
     Very large counts are given as a logarithm. Example: uncork count -C 10 -d 5 --bias
     """
-    check_writable(json_file, "--json")
+    check_outputs({"--json": json_file}, {"the model": source})
     if source is not None:
         if table or bounded or classes is not None or features is not None or bias is not None:
             raise UncorkError("SOURCE is a head of its own: -C, -d, --bias and --table do not go "
                               "with it")  # fmt: skip
         result, written = _enumerated(source, format)
     elif table:
-        result, written = _table(classes or 10, features or 10, bias, bounded, format)
+        most = _TABLE if classes is None else classes, _TABLE if features is None else features
+        result, written = _table(*most, bias, bounded, format)
     else:
         if classes is None or features is None:
             raise UncorkError("how many classes and features? give -C and -d, or --table")
@@ -78,9 +80,11 @@ def count(
     result = {"uncork": __version__, **result}
     if json_file is not None:
         emit_json(result, json_file)
+    if json_file == "-":
+        return  # what goes to stdout has gone there
     if format is Format.json:
         emit_json(result, "-")
-    elif json_file != "-":
+    else:
         sys.stdout.write(written)
 
 

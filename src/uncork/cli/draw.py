@@ -11,6 +11,7 @@ from uncork.cli import options
 from uncork.cli.output import check_outputs, console
 from uncork.cli.random import Init
 from uncork.errors import UncorkError
+from uncork.load.contents import printable
 
 
 class What(str, Enum):
@@ -96,7 +97,10 @@ def draw(
     if not random and (classes is not None or features is not None):
         raise UncorkError("-C and -d go with --random")
     check_figure(output)
-    check_outputs({"--output": output}, {"SOURCE": source, "--labels": labels})
+    check_outputs(
+        {"--output": output},
+        {"SOURCE": source, "--labels": labels, "the domain": domain},
+    )
     inputs = parse_domain(domain)
     if source is not None:
         if bias:
@@ -116,4 +120,4 @@ def draw(
     chosen = what.value if what is not None else EXAMPLES[figure].what if figure else "both"
     check(head, chosen)
     draw_to(head, output, chosen, extent=extent, title=title)
-    console().print(f"drawn to {output}", soft_wrap=True)
+    console().print(f"drawn to {printable(output)}", soft_wrap=True)

@@ -11,10 +11,11 @@ from rich.table import Table
 
 from uncork import __version__
 from uncork.cli import options
-from uncork.cli.output import check_writable, console, emit_json
+from uncork.cli.output import check_outputs, console, emit_json
 from uncork.cli.random import Init
 from uncork.domain import Unbounded, parse_domain
 from uncork.errors import UncorkError
+from uncork.load.contents import printable
 from uncork.progress import Progress, ProgressBar
 from uncork.theory.lost_classes import (
     MOST_FEATURES_IN_CLOSED_FORM,
@@ -22,6 +23,7 @@ from uncork.theory.lost_classes import (
     expected_lost,
     simulate_lost,
 )
+from uncork.whole_file import whole_file
 
 
 def lost(
@@ -56,8 +58,10 @@ def lost(
 
     Example: uncork lost -C 10,100,1000 -d 2,4,8 --plot lost.png
     """
-    for option, path in (("--csv", csv_file), ("--json", json_file), ("--plot", plot)):
-        check_writable(path, option)
+    if csv_file == json_file == "-":
+        raise UncorkError("--csv - and --json - would mix on stdout: name a file for one of them")
+    table = None if csv_file == "-" else csv_file
+    check_outputs({"--csv": table, "--json": json_file, "--plot": plot}, {"the domain": domain})
     if plot is not None:
         from uncork.report import check_plot
 
@@ -90,7 +94,7 @@ def lost(
     if "-" not in (json_file, csv_file):
         _print(rows, heads)
         if plot is not None:
-            console().print(f"drawn to {plot}")
+            console().print(f"drawn to {printable(plot)}", soft_wrap=True)
 
 
 def _numbers(text: str, option: str) -> list[int]:
@@ -118,7 +122,7 @@ def _write_csv(rows: list[dict[str, Any]], path: str) -> None:
     if path == "-":
         _csv_rows(rows, sys.stdout)
         return
-    with open(path, "w", newline="", encoding="utf-8") as file:
+    with whole_file(path) as target, target.open("w", newline="", encoding="utf-8") as file:
         _csv_rows(rows, file)
 
 

@@ -93,7 +93,7 @@ def _files_of(text: str | None) -> list[str]:
     if not text:
         return []
     named = [part.strip()[1:] for part in text.split(",") if part.strip().startswith("@")]
-    return [text.removeprefix("sqlite:///"), *named]
+    return [text.removeprefix("sqlite:///"), text.removeprefix("@"), *named]
 
 
 def check_writable(path: str | None, option: str) -> None:

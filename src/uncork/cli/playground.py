@@ -9,6 +9,7 @@ import typer
 
 from uncork.cli import options
 from uncork.cli.output import check_outputs, console
+from uncork.load.contents import printable
 
 
 def playground(
@@ -43,7 +44,10 @@ def playground(
     from uncork.web.playground import standalone
     from uncork.whole_file import whole_file
 
-    check_outputs({"--output": output}, {"SOURCE": source, "--labels": labels})
+    check_outputs(
+        {"--output": output},
+        {"SOURCE": source, "--labels": labels, "the domain": domain},
+    )
     head = None
     if source is not None:
         head = load(
@@ -59,4 +63,4 @@ def playground(
         return
     with whole_file(output) as target:
         target.write_text(page, encoding="utf-8")
-    console().print(f"written to {output}: open it in a browser", soft_wrap=True)
+    console().print(f"written to {printable(output)}: open it in a browser", soft_wrap=True)

@@ -12,11 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from uncork import __version__
-from uncork.cli.output import check_writable, console, emit_json
+from uncork.cli.output import check_outputs, console, emit_json
 from uncork.domain import Unbounded, parse_domain
 from uncork.errors import UncorkError
 from uncork.head import Head
+from uncork.load.contents import printable
 from uncork.random_heads import MOST_HULL_DIMENSIONS, exact_classes, random_head
+
+_STORE = "uncork.db"
 
 
 class Init(str, Enum):
@@ -62,8 +65,13 @@ def random(
         ),
     ] = False,
     store: Annotated[
-        str, typer.Option(help="With --sweep: file or URL that results go to.", metavar="URL")
-    ] = "uncork.db",
+        str | None,
+        typer.Option(
+            help="With --sweep: file or URL that results go to.",
+            show_default=_STORE,
+            metavar="URL",
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="With --sweep: continue after a stop.")
     ] = False,
@@ -73,13 +81,20 @@ def random(
     With a bias the comparison needs --domain unbounded. Exit status 1 if Qhull contradicts a
     verdict. Example: uncork random -C 300 -d 8 --seed 3
     """
-    check_writable(json_file, "--json")
-    if sweep:
+    if not sweep and (store is not None or resume):
+        option = "--resume" if store is None else "--store"
+        raise UncorkError(f"{option} goes with --sweep: one random head is not kept")
+    into = None if not sweep else _STORE if store is None else store
+    check_outputs(
+        {"--json": json_file, "--plot": plot},
+        {"the domain": domain, "the store": into},
+    )
+    if into is not None:
         if features is not None:
             raise UncorkError("-d does not go with --sweep, which takes 2 to 50 features")
         from uncork.cli.random_sweep import run_study
 
-        run_study(classes, seed, domain, store, plot, json_file, quiet, resume)
+        run_study(classes, seed, domain, into, plot, json_file, quiet, resume)
         return
     if features is None:
         raise UncorkError("the number of features is missing: give -d, or --sweep")
@@ -125,7 +140,7 @@ def random(
         why_not = "not asked to" if not qhull else _why_not(head)
         _print(console(), head, init.value, seed, result, comparison, why_not)
         if plot is not None:
-            console().print(f"hull drawn to {plot}")
+            console().print(f"hull drawn to {printable(plot)}", soft_wrap=True)
     if comparison is not None and comparison["contradicted"]:
         raise typer.Exit(1)
 

@@ -8,6 +8,7 @@ import typer
 
 from uncork.cli.output import console
 from uncork.cli.sweep import sweep_and_print
+from uncork.load.contents import printable
 from uncork.random_heads import INITS
 
 FEATURES = (2, 4, 6, 8, 10, 15, 20, 30, 40, 50)
@@ -50,7 +51,7 @@ def run_study(
         with Store(store, create=False) as opened:
             plot_iterations(opened, [opened.audit(number) for number in stored], plot)
         if json_file != "-":
-            console().print(f"drawn to {plot}", soft_wrap=True)
+            console().print(f"drawn to {printable(plot)}", soft_wrap=True)
     sys.stdout.flush()
     if any(outcome.state == "failed" for outcome in outcomes):
         raise typer.Exit(1)

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from uncork import __version__
+from uncork.activations.data import named_and_matched
 from uncork.cli import options
 from uncork.cli.output import check_outputs, console, emit_json
 from uncork.errors import UncorkError
@@ -130,15 +131,24 @@ def rank(
     gives its head's own spectrum and the bound.
     Example: uncork rank model.safetensors --hidden states.npy --plot spectrum.png
     """
-    check_outputs({"--json": json_file, "--plot": plot}, {"the model": source, "--hidden": hidden})
+    if hidden is not None and data:
+        raise UncorkError("--hidden and --data both give hidden states: use one of them")
+    check_outputs(
+        {"--json": json_file, "--plot": plot},
+        {
+            "the model": source,
+            "--hidden": hidden,
+            **{f"the data {name}": name for name in named_and_matched(data)},
+        },
+    )
+    if hidden == "":
+        raise UncorkError("--hidden: the name is empty: give a file of hidden states")
     if plot is not None:
         from uncork.report.drawing import check_figure
 
         check_figure(plot)
     if contexts is not None and contexts < 2:
         raise UncorkError(f"--contexts {contexts}: expected two or more")
-    if hidden is not None and data:
-        raise UncorkError("--hidden and --data both give hidden states: use one of them")
     logits = logits or softcap is not None  # only logits are capped
     bar: Progress = ProgressBar() if not quiet and sys.stderr.isatty() else Progress()
     with bar:
@@ -227,6 +237,8 @@ def _of_head(
             raise UncorkError(f"{error} (a file of outputs? then use --logits)") from None
     if hidden is not None:
         states = read_outputs(Path(hidden))[:contexts]
+        if len(states) < 2:
+            raise UncorkError(f"--hidden {hidden} holds one context: the rank needs two or more")
         made_from = f"hidden states in {hidden}"
     found = _Found(source, head, made_from=made_from, dtype=head.dtype)
     found.head_spectrum = head_spectrum(head)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
@@ -16,6 +18,7 @@ from uncork import __version__
 from uncork.audit import Audit
 from uncork.audit.backend import choose_backend
 from uncork.audit.low_precision import low_precision
+from uncork.audit.run import Options
 from uncork.chosen_classes import HELP, chosen_classes
 from uncork.cli import options
 from uncork.cli.output import check_outputs, console, emit_json, shown
@@ -29,6 +32,7 @@ from uncork.reach.prove_repaired import audit_repaired, witnesses_of
 from uncork.reach.repair import Repair, repair
 from uncork.reach.repair_price import Price, price, read_inputs
 from uncork.save import check_format, write_head
+from uncork.whole_file import whole_file
 
 _LISTED = 10
 
@@ -109,8 +113,15 @@ def repair_command(
     """
     check_outputs(
         {"-o": out, "--proofs": proofs, "--json": json_file},
-        {"the model": source, "the hidden states": activations, "the audit": certificates},
-    )
+        {
+            "the model": source, "the hidden states": activations, "the audit": certificates,
+            "the labels": labels, "the domain": domain, "the classes": classes,
+        },
+    )  # fmt: skip
+    for option, name in (("--activations", activations), ("--certificates", certificates)):
+        if name == "":
+            raise UncorkError(f"{option}: the name is empty: give a file")
+    Options(time_limit=time_limit)  # says what is wrong with it before a large file is read
     options.checked_domain(domain)
     found = find(
         source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain
@@ -122,28 +133,38 @@ def repair_command(
     states = None if activations is None else read_inputs(activations, head.features)
     known = None if certificates is None else _known(certificates, head)
     bar: Progress = ProgressBar() if not quiet and sys.stderr.isatty() else Progress()
-    with bar:
-        made = repair(
-            head, chosen, how=how.value, norm=norm.value, audit=known, device=device.value,
-            jobs=jobs, progress=bar, time_limit=time_limit,
-        )  # fmt: skip
-        working = {"device": device.value, "jobs": jobs, "progress": bar, "time_limit": time_limit}
-        done = not len(made.left)
-        proven, changed = made.audit, made.head(head)
+    with _draft(out, "unproven") as draft:
+        with bar:
+            made = repair(
+                head, chosen, how=how.value, norm=norm.value, audit=known, device=device.value,
+                jobs=jobs, progress=bar, time_limit=time_limit,
+            )  # fmt: skip
+            working = {
+                "device": device.value, "jobs": jobs, "progress": bar, "time_limit": time_limit
+            }  # fmt: skip
+            done = not len(made.left)
+            proven, changed = made.audit, made.head(head)
+            if done:
+                proven, changed, done = _write_and_prove(found, made, draft, working)
+        cost = None
         if done:
-            proven, changed, done = _write_and_prove(found, made, out, working)
-    cost = None
-    if done and proofs is not None:
-        proven.save(proofs)
-    if done:
-        given = witnesses(made, head) if states is None else states
-        cost = price(head, changed, given, made.freed) if len(given) else None
-    backend = choose_backend(device.value, jobs)
-    low = low_precision(changed, proven.proofs, backend, head.domain)
-    result = _described(head, made, proven, changed, cost, activations, low, out if done else None)
-    if json_file is not None:
+            given = witnesses(made, head) if states is None else states
+            cost = price(head, changed, given, made.freed) if len(given) else None
+        backend = choose_backend(device.value, jobs)
+        low = low_precision(changed, proven.proofs, backend, head.domain)
+        result = _described(
+            head, made, proven, changed, cost, activations, low, out if done else None
+        )
+        with ExitStack() as appearing:  # at its end, so that Ctrl-C leaves all of it or nothing
+            if done and proofs is not None:
+                proven.save(appearing.enter_context(whole_file(proofs)))
+            if json_file is not None and json_file != "-":
+                emit_json(result, str(appearing.enter_context(whole_file(json_file))))
+            if done:
+                _replace(draft, out)
+    if json_file == "-":
         emit_json(result, json_file)
-    if json_file != "-":
+    else:
         _print(head, made, result, cost, activations)
     if not done:
         raise typer.Exit(1)
@@ -151,11 +172,26 @@ def repair_command(
 
 def _rehearse(found: Found, out: str) -> None:
     """Raises before any work if the file's head cannot be replaced (it is quantised, say)."""
-    draft = Path(out).with_name(f".rehearsal-{os.getpid()}-{Path(out).name}")
-    try:
+    with _draft(out, "rehearsal") as draft:
         write_head(found, np.asarray(found.head.weight), found.head.offsets, draft)
+
+
+@contextmanager
+def _draft(out: str, kind: str) -> Iterator[Path]:
+    """A name beside the file that `out` is, or is a link to; nothing is left under it."""
+    # The name as it was given tells the format; a link's file may be called anything.
+    draft = Path(os.path.realpath(out)).with_name(f".{kind}-{os.getpid()}-{Path(out).name}")
+    try:
+        yield draft
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _replace(draft: Path, out: str) -> None:
+    try:
+        os.replace(draft, os.path.realpath(out))  # a link stays one
+    except OSError as error:
+        raise UncorkError(f"{out} cannot be written: {error.strerror or error}") from None
 
 
 def _known(path: str, head: Head) -> Audit:
@@ -184,30 +220,22 @@ def witnesses(made: Repair, head: Head) -> np.ndarray:
 
 
 def _write_and_prove(
-    found: Found, made: Repair, out: str, working: dict[str, Any]
+    found: Found, made: Repair, draft: Path, working: dict[str, Any]
 ) -> tuple[Audit, Head, bool]:
-    """Audits what a reader of the written file finds; the file stays only if that is proven."""
-    target = Path(out)
-    draft = target.with_name(f".unproven-{os.getpid()}-{target.name}")
-    try:
-        write_head(found, np.asarray(made.weight), made.bias, draft)
-        changed = read_back(found, made, draft)
-        asked = made.audit.asked
-        wanted = None
-        if asked is not None:
-            wanted = np.zeros(changed.classes, dtype=bool)
-            wanted[asked] = True
-        proven = audit_repaired(
-            changed, witnesses_of(made.audit, made.head(found.head)), wanted=wanted, **working
-        )
-        good = np.union1d(proven.argmaxable, proven.tied)
-        was = np.union1d(made.audit.argmaxable, made.audit.tied)
-        done = len(np.setdiff1d(was, good)) == 0
-        if done:
-            os.replace(draft, target)
-    finally:
-        draft.unlink(missing_ok=True)
-    return proven, changed, done
+    """Audits what a reader of the written file finds; and whether that is proven."""
+    write_head(found, np.asarray(made.weight), made.bias, draft)
+    changed = read_back(found, made, draft)
+    asked = made.audit.asked
+    wanted = None
+    if asked is not None:
+        wanted = np.zeros(changed.classes, dtype=bool)
+        wanted[asked] = True
+    proven = audit_repaired(
+        changed, witnesses_of(made.audit, made.head(found.head)), wanted=wanted, **working
+    )
+    good = np.union1d(proven.argmaxable, proven.tied)
+    was = np.union1d(made.audit.argmaxable, made.audit.tied)
+    return proven, changed, len(np.setdiff1d(was, good)) == 0
 
 
 def _described(

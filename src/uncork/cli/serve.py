@@ -11,6 +11,7 @@ import typer
 from uncork.cli import options
 from uncork.cli.saving import chosen_store
 from uncork.errors import UncorkError
+from uncork.load.contents import printable
 
 
 def serve(
@@ -61,7 +62,7 @@ def serve(
         shown = f"[{host}]" if ":" in host else host
         if not quiet:
             at = f"http://{shown}:{listening.getsockname()[1]}/"
-            sys.stdout.write(f"{opened.name} at {at}  (Ctrl-C ends it)\n")
+            sys.stdout.write(f"{printable(opened.name)} at {at}  (Ctrl-C ends it)\n")
             sys.stdout.flush()
         config = uvicorn.Config(
             make_app(opened, shown), log_level="error", access_log=False, server_header=False,

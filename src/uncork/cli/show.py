@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from uncork.cli import options
-from uncork.cli.output import check_writable, console, emit_json, shown
+from uncork.cli.output import check_outputs, console, emit_json, shown
 from uncork.load import Description, describe
 from uncork.load.contents import printable
 from uncork.load.odd_rows import some
@@ -35,7 +35,10 @@ def show(
 
     Decides nothing. Example: uncork show model.onnx
     """
-    check_writable(json_file, "--json")
+    check_outputs(
+        {"--json": json_file},
+        {"the model": source, "the labels": labels, "the domain": domain},
+    )
     options.checked_domain(domain)
     found = describe(
         source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain
@@ -47,17 +50,18 @@ def show(
 
 
 def _print(out: Console, found: Description, every: bool) -> None:
-    out.print(f"{found.source} ({found.format}, {len(found.tensors)} tensors)\n")
+    name = printable(found.source)
+    out.print(f"{name} ({found.format}, {len(found.tensors)} tensors)\n", soft_wrap=True)
     _print_tensors(out, found, every)
     if found.head is None:
-        out.print(f"no head chosen: {found.problem}")
+        out.print(f"no head chosen: {printable(found.problem)}")
         return
     head = found.head
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     facts.add_column(style="bold")
     facts.add_column(overflow="fold")
     facts.add_row("head", f"{head.classes:,} classes × {head.features:,} features, {head.dtype}")
-    facts.add_row("weight", f"{printable(found.weight or '')} ({found.why})")
+    facts.add_row("weight", printable(f"{found.weight or ''} ({found.why})"))
     if found.bias:
         facts.add_row("bias", printable(found.bias))
     else:

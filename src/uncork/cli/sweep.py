@@ -124,7 +124,8 @@ def sweep_and_print(
     if json_file != "-":
         console().print(_table(outcomes))
         stored = sum(outcome.state in ("stored", "was stored") for outcome in outcomes)
-        console().print(f"{stored} of {len(outcomes)} models are in {opened.name}")
+        where = printable(opened.name)
+        console().print(f"{stored} of {len(outcomes)} models are in {where}", soft_wrap=True)
     return outcomes
 
 

@@ -78,6 +78,11 @@ class Outputs:
             widest = max(widest, float(np.einsum("ij,ij->i", block, block).max()))
             _release(self.values)
             progress.advance(len(block))
+        if not np.isfinite(column_square.sum()):  # no sum of squares would tell ranks apart
+            raise UncorkError(
+                f"{self.name}: the squares of its values exceed what float64 holds: no outputs of "
+                "a model are that large; scale them down"
+            )
         if self.kind == "log-probabilities":
             worst = int(np.abs(self.normaliser).argmax())
             if abs(self.normaliser[worst]) > _SUMS_TO_ONE:
@@ -192,6 +197,8 @@ def read_outputs(path: Path, tensor: str | None = None) -> np.ndarray:
         chosen = fitting[0]
     if len(chosen.shape) < 2:
         raise UncorkError(f"{path}: {chosen} is no matrix of contexts × classes")
+    if 0 in chosen.shape:
+        raise UncorkError(f"{path}: {chosen} is empty: the rank needs two contexts or more")
     return chosen.read().reshape(-1, chosen.shape[-1])
 
 
@@ -261,14 +268,14 @@ def spectrum_of_head(
     width = head.features + has_offset + (normaliser is not None)
     product = triangular(left(), width) @ triangular(right(), width).T
     values = np.linalg.svd(product, compute_uv=False)
-    return Spectrum(values, (contexts, classes), float((values**2).sum()))
+    return Spectrum.whole(values, (contexts, classes))
 
 
 def head_spectrum(head: Head) -> Spectrum:
     """The singular values of a head's weight alone."""
     blocks = (block for _, block in head.blocks(_rows(head.features)))
     values = np.linalg.svd(triangular(blocks, head.features), compute_uv=False)
-    return Spectrum(values, (head.classes, head.features), float((values**2).sum()))
+    return Spectrum.whole(values, (head.classes, head.features))
 
 
 def normalisers(head: Head, hidden: np.ndarray, progress: Progress | None = None) -> np.ndarray:

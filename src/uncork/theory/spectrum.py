@@ -70,6 +70,12 @@ class Spectrum:
     rest: float = 0.0  # Frobenius norm of what lies outside the directions found
     settled: bool = True  # whether nothing outside them can raise the rank, by all signs
 
+    @classmethod
+    def whole(cls, values: np.ndarray, shape: tuple[int, int]) -> Spectrum:
+        """From all singular values, largest first."""
+        with np.errstate(over="ignore", under="ignore"):
+            return cls(values, shape, float((values**2).sum()))
+
     @property
     def tolerance(self) -> float:
         largest = float(self.values[0]) if len(self.values) else 0.0
@@ -83,18 +89,27 @@ class Spectrum:
     @property
     def effective_rank(self) -> float:
         """exp of the entropy of σ/Σσ: how many directions there are, counted by their size."""
-        total = float(self.values.sum())
-        if total == 0:
+        compared = self._compared()
+        if not len(compared):
             return 0.0
-        shares = self.values[self.values > 0] / total
+        shares = compared / compared.sum()
+        shares = shares[shares > 0]
         return float(np.exp(-(shares * np.log(shares)).sum()))
 
     def directions(self, share: float) -> int | None:
         """The fewest directions with that share of the energy Σσ²; None where it takes more."""
-        if self.energy == 0:
+        squares = self._compared() ** 2
+        if not len(squares):
             return 0
-        reached = np.cumsum(self.values**2) >= share * self.energy * (1 - 1e-12)
+        largest = float(self.values[0])
+        energy = float(squares.sum()) if self.complete else self.energy / largest / largest
+        reached = np.cumsum(squares) >= share * energy * (1 - 1e-12)
         return int(np.argmax(reached)) + 1 if reached.any() else None
+
+    def _compared(self) -> np.ndarray:
+        """The values above 0 over the largest: its square, or their sum, may be beyond float64."""
+        positive = self.values[self.values > 0]
+        return positive / positive[0] if len(positive) else positive
 
 
 def spectrum(
