@@ -230,3 +230,23 @@ def area(polygon: np.ndarray) -> float:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--extent", "1e308"], "extent 1e+308 cannot be drawn: expected 1e-100 to 1e+100"),
+        (["--extent", "1e200"], "extent 1e+200 cannot be drawn"),
+        (["--extent", "1e-320"], "cannot be drawn: expected 1e-100 to 1e+100"),
+        (["--domain", "box:1e308"], "a domain with a side at 1e+308 cannot be drawn"),
+        (["--domain", "box:-1e200,1"], "a domain with a side at 1e+200 cannot be drawn"),
+    ],
+)
+@pytest.mark.parametrize("what", ["both", "braid"])
+def test_sizes_that_cannot_be_drawn_are_refused(
+    run: Run, tmp_path: Path, what: str, arguments: list[str], message: str
+) -> None:
+    path = tmp_path / "figure.svg"
+    asked = ("draw", "--random", "-C", 4, "-d", 2, "--what", what, "-o", path)
+    assert message in run(*asked, *arguments).error
+    assert not path.exists()

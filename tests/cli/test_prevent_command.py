@@ -129,3 +129,47 @@ def test_mistakes_are_answered_in_one_line(
     given = [str(square) if a == "SQUARE" else a for a in arguments]
     assert message in run("prevent", *given, *QUICK).error
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_rows_made_equal_are_status_1_and_nothing_is_written(run: Run, tmp_path: Path) -> None:
+    """Alone at (1, 0), class 1 would share that input with class 0."""
+    source, out = tmp_path / "a.npz", tmp_path / "b.npz"
+    np.savez(source, weight=np.array([[1, 0], [2, 0], [0, 1], [-1, -1]], np.float32))
+    ran = run("prevent", source, "-o", out, *QUICK)
+    assert ran.status == 1
+    assert "rows that differ have become equal, those of 0, 1:" in ran.out
+    assert "nothing written; try --how bias" in ran.out
+    assert "tied classes have equal rows" not in ran.out
+    assert not out.exists()
+    ran = run("prevent", source, "-o", out, *QUICK, "--json", "-")
+    assert (ran.json()["made_equal"], ran.json()["written"]) == ([0, 1], None)
+    assert run("prevent", source, "-o", out, "--how", "bias", *QUICK).status == 0
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-30])
+def test_a_bias_that_its_type_rounds_away_is_said(run: Run, tmp_path: Path, size: float) -> None:
+    source, out = tmp_path / "a.npz", tmp_path / "b.npz"
+    weight = np.random.default_rng(0).normal(size=(12, 2)) * size
+    np.savez(source, weight=weight.astype(np.float32))
+    asked = ("--scale", "1e-320") if size == 1 else ()
+    error = run("prevent", source, "-o", out, "--how", "bias", *asked, *QUICK).error
+    assert "is rounded away as float32: scale the weights up first" in error
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
+def test_a_time_limit_is_refused_as_the_audit_does(
+    run: Run, square: Path, tmp_path: Path, seconds: str
+) -> None:
+    error = run("prevent", square, "-o", tmp_path / "b.npz", "--time-limit", seconds).error
+    assert error == run("audit", square, "--time-limit", seconds).error
+    assert not (tmp_path / "b.npz").exists()
+
+
+def test_the_metric_is_not_overwritten(run: Run, square: Path, tmp_path: Path) -> None:
+    metric = tmp_path / "m.npy"
+    np.save(metric, np.eye(2))
+    given = metric.read_bytes()
+    asked = ("prevent", square, "-o", tmp_path / "b.npz", "--metric", metric, "--json", metric)
+    assert "would overwrite the metric" in run(*asked).error
+    assert metric.read_bytes() == given

@@ -159,3 +159,37 @@ def test_an_outlook_is_written_and_an_audit_can_hold_one(
     assert known is not None
     assert rows[1]["best_rank_upper"] == known["best_rank_upper"]
     assert "how near they come" in run("audit", model, "--domain", "box:5", "--reach").out
+
+
+def test_a_masked_class_is_bounded_above_zero(run: Run, tmp_path: Path) -> None:
+    source, proofs = tmp_path / "a.npz", tmp_path / "bounds.npz"
+    weight = np.random.default_rng(1).normal(size=(6, 2)).astype(np.float32)
+    np.savez(source, weight=weight, bias=np.array([0, -1e9, 0, 1, 2, 3], np.float32))
+    asked = ("reach", source, "--classes", "1,5", "--quiet", "--jobs", "1")
+    ran = run(*asked, "--certificates", proofs)
+    assert (ran.status, ran.err) == (0, "")
+    assert "0 to 3.30755e-308" in ran.out
+    assert "no lower bound above 0 for 1 of 2" in ran.out
+    assert "nan" not in ran.out
+    assert run("reach", source, "--check", proofs).status == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--temperature", "1e-300"), "temperature 1e-300 is too small"),
+        (("--output", "entmax", "--alpha", "1e308"), "alpha 1e+308 is too large"),
+    ],
+)
+def test_what_float64_cannot_square_is_answered_in_one_line(
+    run: Run, model: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    assert message in run("reach", model, "--classes", "0", "--quiet", *arguments).error
+
+
+def test_a_vast_bias_is_answered_in_one_line(run: Run, tmp_path: Path) -> None:
+    source = tmp_path / "a.npz"
+    weight = np.random.default_rng(1).normal(size=(6, 2))
+    np.savez(source, weight=weight, bias=np.array([0, -1e200, 0, 1, 2, 3]))
+    error = run("reach", source, "--classes", "1", "--quiet").error
+    assert "the bias's largest value is 1e+200" in error

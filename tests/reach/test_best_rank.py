@@ -8,7 +8,9 @@ import pytest
 import uncork
 from models import PP_OCR_V4
 from uncork import Box, Head, Unbounded
-from uncork.reach.rank import best_rank
+from uncork.audit.backend import Backend
+from uncork.progress import Progress
+from uncork.reach.rank import _Ranks, best_rank
 from uncork.theory.braid import rankings
 
 
@@ -74,3 +76,14 @@ def test_never_in_the_top_k_is_answered_for_one_k() -> None:
 def test_equal_classes_do_not_count_against_one_another() -> None:
     head = Head([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.5], [-1.0, -0.5]])
     assert best_rank(head, jobs=1).upper.tolist() == [1, 1, 1, 1]
+
+
+def test_an_audit_of_one_lost_class_knows_of_nobody_who_is_first() -> None:
+    """The deepest mixture is then of classes that it was not asked about, but for equals."""
+    weight = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1], [0.1, 0.1], [0.1, 0.1]])
+    head = Head(weight, np.array([0, 0, 0, 0, -1, -1.0]))
+    known = uncork.audit(head, classes=[4], device="cpu", jobs=1)
+    ranks = _Ranks(head, head.domain, Backend(1, np.float64), Progress())
+    ranks.audit = known
+    (mixture,) = ranks._deepest(4)
+    assert not np.isin(mixture.classes, [4, 5]).any()

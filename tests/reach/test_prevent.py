@@ -13,7 +13,12 @@ from uncork import Ball, Box, Domain, Head, Unbounded, UncorkError, audit, load
 from uncork.domain import LayerNorm
 from uncork.random_heads import random_head
 from uncork.reach.prevent import prevent, row_norms
-from uncork.reach.prove_prevented import as_stored, audit_prevented, prevent_as_stored
+from uncork.reach.prove_prevented import (
+    as_stored,
+    audit_prevented,
+    made_equal,
+    prevent_as_stored,
+)
 
 DOMAINS = [Box(100), Unbounded(), Ball(3.0), Box(0.01), Box(0, np.inf), Box(-0.28, np.inf)]
 
@@ -165,3 +170,44 @@ def test_a_scale_too_large_for_the_domain_is_kept_and_said() -> None:
     made = prevent(head, "bias", scale=10.0)
     assert made.scale == 10.0
     assert "stay inside" in made.notes[0]
+
+
+def test_rows_of_one_direction_are_one_at_one_length() -> None:
+    head = Head(np.array([[1.0, 0], [2, 0], [0, 1], [0, 1], [-1, -1]]))
+    made = prevent(head, "norm")
+    result = audit_prevented(as_stored(head, made), made, device="cpu", jobs=1)
+    assert result.tied.tolist() == [0, 1, 2, 3]
+    assert made_equal(head, result).tolist() == [0, 1]  # 2 and 3 were equal before
+
+
+@pytest.mark.parametrize(
+    ("how", "scale", "message"),
+    [
+        ("norm", 1e308, "rows of length 1e\\+308 do not fit into float32: choose a smaller scale"),
+        ("norm", 1e39, "rows of length 1e\\+39 do not fit into float32"),
+        ("norm", 1e-320, "are rounded to 0 in float32: choose a larger scale"),
+        ("bias", 1e308, "the bias at scale 1e\\+308 does not fit into float64: choose a smaller"),
+        ("bias", 1e39, "does not fit into float32: choose a smaller scale"),
+    ],
+)
+def test_a_scale_that_its_type_does_not_hold_is_refused(
+    how: str, scale: float, message: str
+) -> None:
+    head = Head(np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32))
+    with pytest.raises(UncorkError, match=message):
+        prevent_as_stored(head, how, scale=scale, device="cpu", jobs=1)
+
+
+def test_weights_that_are_all_zero_tie() -> None:
+    head = Head(np.zeros((4, 2)))
+    with pytest.raises(UncorkError, match="class 0 is a row of zeros"):
+        prevent(head, "norm")
+    made = prevent(head, "bias")
+    result = audit_prevented(as_stored(head, made), made, device="cpu", jobs=1)
+    assert result.counts["tied"] == 4
+    assert not len(made_equal(head, result))
+
+
+def test_a_vast_domain_fits_every_scale() -> None:
+    made = prevent(random_head(20, 3, domain=Box(1e308)), "bias")
+    assert made.scale == 1.0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +16,12 @@ from small_heads import quick
 from uncork import Ball, Box, Head, LayerNorm, RMSNorm, Unbounded, UncorkError
 from uncork.audit.certify import Certifier
 from uncork.reach.bounds import probability_bounds
+from uncork.reach.certificates import (
+    Certificates,
+    check_certificates,
+    read_certificates,
+    write_certificates,
+)
 from uncork.reach.probability import highest_probability
 
 DOMAINS = {
@@ -118,3 +127,45 @@ def test_lost_characters_of_pp_ocr_v4_stay_far_below_a_half() -> None:
     assert (found.upper < 0.02).all()
     assert (found.lower > 9e-4).all()
     assert (found.gap < 1e-6).all()
+
+
+def test_a_masked_class_has_a_probability_above_zero(tmp_path: Path) -> None:
+    weight = np.random.default_rng(1).normal(size=(6, 2)).astype(np.float32)
+    head = Head(weight, np.array([0, -1e9, 0, 1, 2, 3], np.float32))
+    found = highest_probability(head, [1, 5], jobs=1, device="cpu")
+    assert found.lower[0] == 0 < found.upper[0] < 1e-307
+    assert found.gap[0] == np.inf
+    assert found.gap[1] < 1e-4  # 1e9 in the bias costs digits
+    path = tmp_path / "bounds.npz"
+    write_certificates(Certificates(head.fingerprint, head.domain, found), path)
+    assert check_certificates(read_certificates(path, head), head, device="cpu").ok
+    found.upper[0] = 0.0
+    np.testing.assert_array_equal(found.gap[:1], [0.0])
+    checked = check_certificates(
+        Certificates(head.fingerprint, head.domain, found), head, device="cpu"
+    )
+    assert checked.failed == [(1, "the upper bound on its probability is not proven")]
+
+
+@pytest.mark.parametrize("depth", [30, 700, 707, 707.9, 708.5, 720, 743, 745, 746, 800, 1e6])
+def test_bounds_hold_where_floats_run_out_of_digits(depth: float) -> None:
+    head = Head(np.zeros((2, 1)), np.array([0.0, -depth]))
+    low, high = probability_bounds(Certifier(head, head.domain), np.array([1]), np.zeros((1, 1)))
+    power = (-Decimal(depth)).exp()
+    true = power / (1 + power)
+    assert Decimal(float(low[0])) <= true <= Decimal(float(high[0]))
+    assert high[0] > 0
+    assert depth > 707 or high[0] <= low[0] * (1 + 1e-9)
+
+
+def test_an_input_that_is_no_number_proves_nothing() -> None:
+    head = Head(np.random.default_rng(0).normal(size=(5, 2)))
+    low, high = probability_bounds(Certifier(head, head.domain), [0, 1], np.full((2, 2), np.nan))
+    np.testing.assert_array_equal([low, high], [[0, 0], [1, 1]])
+
+
+@pytest.mark.parametrize("size", [1e-320, 1e-200, 1e-160, 1e-150])
+def test_weights_too_small_to_be_squared_make_all_classes_alike(size: float) -> None:
+    head = Head(np.random.default_rng(1).normal(size=(6, 2)) * size)
+    found = highest_probability(head, jobs=1, device="cpu")
+    np.testing.assert_allclose([found.lower, found.upper], 1 / 6)

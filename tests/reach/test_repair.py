@@ -300,6 +300,33 @@ def test_a_price_is_the_share_of_predictions_that_change() -> None:
     assert (cost.inputs, cost.changed, cost.to_freed, cost.share) == (4, 2, 2, 0.5)
 
 
+@pytest.mark.parametrize("mask", [-1e18, -1e30, -3.4e38, -1e100])
+@pytest.mark.parametrize("norm", ["inf", "1"])
+def test_a_mask_does_not_drown_the_other_biases(mask: float, norm: str) -> None:
+    """Such a bias on one class once left nobody to carry the surface."""
+    weight = np.random.default_rng(0).normal(size=(12, 2))
+    head = Head(weight, np.concatenate([[0.0, mask], np.arange(10.0)]))
+    made = repair(head, norm=norm, device="cpu", jobs=1, time_limit=5)
+    assert not len(made.left)
+    assert made.audit.counts["argmaxable"] == 12
+
+
+@pytest.mark.parametrize("size", [1e80, 1e120])
+def test_a_plan_that_buries_everybody_is_left(size: float) -> None:
+    """The solver takes 1e20 for infinite: what it plans then need not make sense."""
+    head = Head(np.random.default_rng(0).normal(size=(12, 2)) * size)
+    made = repair(head, norm="1", device="cpu", jobs=1, time_limit=5)
+    assert not len(made.left)
+
+
+def test_rows_that_would_overflow_their_type_are_not_taken() -> None:
+    weight = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float16)
+    head = Head(weight, np.append(np.zeros(11), -1e9), domain=Box(1))
+    made = repair(head, how="row", device="cpu", jobs=1)
+    assert 11 in made.left
+    assert np.isfinite(made.weight).all()
+
+
 def test_bad_questions_are_refused() -> None:
     head = head_of(0, 10, 2, Box(1))
     with pytest.raises(UncorkError, match="how 'magic'"):

@@ -110,6 +110,24 @@ def test_equal_classes_share_what_there_is() -> None:
         assert found.whole.tolist() == [0, 0, 1]
 
 
+def test_a_power_that_underflows_is_not_called_zero() -> None:
+    """With α near 1, θ^(1/(α − 1)) underflows where θ is far above zero."""
+    head = Head(np.zeros((2, 1)), np.array([0.0, -800.0]))  # θ is near 1/5, and p near 5⁻¹⁰⁰⁰
+    found = sparse_probability(head, [1], 1.001, device="cpu", jobs=1)
+    assert found.lower[0] == 0 < found.upper[0] < 1e-300
+    assert found.support[0] == -1
+    left_out = sparse_probability(head.replace(bias=np.array([0.0, -1100.0])), [1], 1.001, jobs=1)
+    assert (left_out.upper[0], left_out.support[0]) == (0, 0)
+
+
+def test_an_input_that_is_no_number_proves_nothing() -> None:
+    head = Head(np.random.default_rng(0).normal(size=(5, 2)))
+    low, high, whole = sparse_bounds(
+        Certifier(head, head.domain), np.array([0]), np.full((1, 2), np.nan), np.ones(1), 1.5
+    )
+    assert (low[0], high[0], whole[0]) == (0, 1, False)
+
+
 def test_the_lower_bound_is_nothing_outside_the_domain() -> None:
     head = Head([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.5]], domain=Box(1.0))
     low, high, whole = sparse_bounds(

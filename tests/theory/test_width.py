@@ -99,3 +99,10 @@ def test_a_gap_is_a_fall_to_a_floor() -> None:
 def test_a_wrong_norm_is_refused() -> None:
     with pytest.raises(UncorkError, match="layernorm"):
         hidden_width(made(50, 4), norm="batchnorm")  # type: ignore[arg-type]
+
+
+def test_no_cap_is_not_a_cap() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(40, 5)) @ rng.normal(size=(5, 60))
+    with pytest.raises(UncorkError, match="a cap of inf is none"):
+        hidden_width(logits, softcap=np.inf)

@@ -24,8 +24,9 @@ from uncork.head import Head
 from uncork.load.contents import printable
 from uncork.load.source import Found, find, open_source
 from uncork.random_heads import random_head
+from uncork.reach.limits import check_time_limit
 from uncork.reach.prevent import METRICS, Prevention, row_norms
-from uncork.reach.prove_prevented import audit_prevented, prevent_as_stored
+from uncork.reach.prove_prevented import audit_prevented, made_equal, prevent_as_stored
 from uncork.reach.repair import Repair
 from uncork.save import check_format, write_head
 
@@ -111,8 +112,12 @@ def prevent_command(
     Examples: uncork prevent model.onnx -o fixed.onnx --how bias;
     uncork prevent --random -C 500 -d 10 --do-not-prevent
     """
-    check_outputs({"-o": out, "--json": json_file}, {"the model": source})
+    check_outputs(
+        {"-o": out, "--json": json_file},
+        {"the model": source, "the metric": None if metric in METRICS else metric},
+    )
     options.checked_domain(domain)
+    check_time_limit(time_limit)
     working = {"device": device.value, "jobs": jobs, "progress": not quiet and sys.stderr.isatty()}
     found: Found | None = None
     if random:
@@ -147,8 +152,14 @@ def prevent_command(
     working["time_limit"] = time_limit
     result, changed = _write_and_prove(found, head, made, out, working)
     _report(json_file, head, made, result, out, changed)
-    if len(result.unargmaxable) or len(result.undecided):
+    if not _is_proven(head, result):
         raise typer.Exit(1)
+
+
+def _is_proven(before: Head, result: Audit) -> bool:
+    """Whether every class is argmaxable, or ties with classes that it equalled before."""
+    lost = len(result.unargmaxable) or len(result.undecided)
+    return not lost and not len(made_equal(before, result))
 
 
 def _is_tied(found: Found, out: str | None) -> bool:
@@ -173,7 +184,7 @@ def _write_and_prove(
     if found is None:
         changed = Head(made.weight, made.bias, domain=head.domain, source=head.source)
         result = audit_prevented(changed, made, **working)
-        if out is not None and not (len(result.unargmaxable) or len(result.undecided)):
+        if out is not None and _is_proven(head, result):
             arrays = {"weight": made.weight} | ({} if made.bias is None else {"bias": made.bias})
             np.savez(out, **arrays)  # type: ignore[arg-type]
         return result, changed
@@ -184,7 +195,7 @@ def _write_and_prove(
         write_head(found, np.asarray(made.weight), made.bias, draft)
         changed = read_back(found, made, draft)
         result = audit_prevented(changed, made, **working)
-        if not (len(result.unargmaxable) or len(result.undecided)):
+        if _is_proven(head, result):
             os.replace(draft, target)
     finally:
         draft.unlink(missing_ok=True)
@@ -194,6 +205,7 @@ def _write_and_prove(
 def read_back(found: Found, made: Prevention | Repair, draft: Path) -> Head:
     """The head as a reader of the new file finds it."""
     weight, bias = found.weight_name, found.bias_name
+    rounded: str | None = None
     for transpose in (False, True):
         for names in ((None, None), (weight, None), (weight, bias)):
             try:
@@ -205,6 +217,10 @@ def read_back(found: Found, made: Prevention | Repair, draft: Path) -> Head:
                 continue
             if _is(head, made):
                 return head.replace(labels=found.head.labels, source=found.head.source)
+            rounded = rounded or _rounded_away(head, made)
+    if rounded is not None:
+        larger = ", or choose a larger --scale" if isinstance(made, Prevention) else ""
+        raise UncorkError(f"{found.contents.path}: {rounded}: scale the weights up first{larger}")
     raise UncorkError(
         f"{found.contents.path}: the changed copy is not read back as the head that was written: "
         "write .npz instead, and please report this"
@@ -212,14 +228,28 @@ def read_back(found: Found, made: Prevention | Repair, draft: Path) -> Head:
 
 
 def _is(head: Head, made: Prevention | Repair) -> bool:
-    if head.weight.shape != made.weight.shape or (made.bias is not None and head.bias is None):
+    if not _has_weight(head, made) or (made.bias is not None and head.bias is None):
         return False
     if made.bias is None and head.bias is not None and head.offsets.any():
         return False
     near = np.abs(head.offsets - (0 if made.bias is None else made.bias))
     small = 2.0**-7 * (np.abs(made.bias).max() if made.bias is not None else 0.0)
+    return bool((near <= small).all())
+
+
+def _rounded_away(head: Head, made: Prevention | Repair) -> str | None:
+    """What to say of a bias that is as it was written, and too small for its type to hold."""
+    if head.bias is None or made.bias is None or not _has_weight(head, made):
+        return None
+    if not np.array_equal(head.bias, made.bias.astype(head.bias.dtype)):
+        return None
+    largest = float(np.abs(made.bias).max())
+    return f"the new bias, at most {largest:g} in size, is rounded away as {head.bias.dtype}"
+
+
+def _has_weight(head: Head, made: Prevention | Repair) -> bool:
     wanted = np.asarray(made.weight).astype(head.weight.dtype)
-    return bool((near <= small).all() and np.array_equal(head.weight, wanted))
+    return bool(np.array_equal(head.weight, wanted))
 
 
 def _report(
@@ -234,7 +264,8 @@ def _report(
     offsets = {"before": _range(before.offsets)}
     if changed is not None:
         norms["after"], offsets["after"] = _range(row_norms(changed)), _range(changed.offsets)
-    proven = not (len(result.unargmaxable) or len(result.undecided))
+    merged = made_equal(before, result)
+    proven = _is_proven(before, result)
     described = {
         "uncork": __version__, "source": before.source, "fingerprint": result.fingerprint,
         "classes": before.classes, "features": before.features, "dtype": before.dtype,
@@ -243,14 +274,15 @@ def _report(
         "norms": norms, "bias": offsets, "notes": [] if made is None else list(made.notes),
         "counts": {name: int(count) for name, count in result.counts.items()},
         "unargmaxable": [int(t) for t in result.unargmaxable],
-        "tied": [int(t) for t in result.tied], "undecided": [int(t) for t in result.undecided],
+        "tied": [int(t) for t in result.tied], "made_equal": [int(t) for t in merged],
+        "undecided": [int(t) for t in result.undecided],
         "written": out if proven and made is not None else None,
         "seconds": {name: float(s) for name, s in result.seconds.items()},
     }  # fmt: skip
     if json_file is not None:
         emit_json(described, json_file)
     if json_file != "-":
-        _print(before, made, norms, offsets, result, out, proven)
+        _print(before, made, norms, offsets, result, out, merged)
 
 
 def _range(values: np.ndarray) -> list[float]:
@@ -265,7 +297,7 @@ def _print(
     offsets: dict[str, list[float]],
     result: Audit,
     out: str | None,
-    proven: bool,
+    merged: np.ndarray,
 ) -> None:
     to = console()
     to.print(
@@ -292,21 +324,31 @@ def _print(
     when = "as it is" if made is None else "afterwards"
     to.print(f"{when}, proven: {counts} ({result.seconds['total']:.1f} s)")
     if len(result.unargmaxable):
-        some = ", ".join(printable(head.label(int(t))) for t in result.unargmaxable[:_LISTED])
-        rest = len(result.unargmaxable) - _LISTED
-        more = f" and {rest:,} more" if rest > 0 else ""
-        to.print(f"unargmaxable: {some}{more}", soft_wrap=True)
+        to.print(f"unargmaxable: {_some(head, result.unargmaxable)}", soft_wrap=True)
     if made is None:
         return
-    if len(result.tied):
+    if len(np.setdiff1d(result.tied, merged)):
         to.print("tied classes have equal rows: no bias or norm tells them apart")
-    if proven and out is not None:
-        to.print(f"every class argmaxable or tied; written to {printable(out)}", soft_wrap=True)
-    elif proven:
-        to.print("every class argmaxable or tied")
+    if _is_proven(head, result):
+        written = "" if out is None else f"; written to {printable(out)}"
+        to.print(f"every class argmaxable or tied{written}", soft_wrap=True)
+    elif len(merged):
+        to.print(
+            f"rows that differ have become equal, those of {_some(head, merged)}: at one length "
+            "nothing tells rows of one direction apart, or rounding made them one; nothing "
+            "written; try --how bias",
+            soft_wrap=True,
+        )
     else:
         to.print(
             f"rounding to {head.dtype} undid it, or it was not proven in time: nothing written; "
             "try --how bias, or store the head in a wider type",
             soft_wrap=True,
         )
+
+
+def _some(head: Head, classes: np.ndarray) -> str:
+    """The labels of the first of them, and how many more there are."""
+    rest = len(classes) - _LISTED
+    listed = ", ".join(printable(head.label(int(t))) for t in classes[:_LISTED])
+    return listed + (f" and {rest:,} more" if rest > 0 else "")

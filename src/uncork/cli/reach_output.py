@@ -102,7 +102,7 @@ def print_result(
     if p is not None:
         out.print(
             f"highest probability: {p.lower.min():.3g} to {p.upper.max():.3g}, median "
-            f"{np.median(p.lower):.3g}; bounds agree to {float(p.gap.max()):.1g}"
+            f"{np.median(p.lower):.3g}; {_agreement(p)}"
         )
     if result.sparse is not None:
         sparse = result.sparse
@@ -141,6 +141,15 @@ def _order(
 def _probability(p: HighestProbability | SparseProbability, k: int) -> str:
     low, high = float(p.lower[k]), float(p.upper[k])
     return f"{low:.6g}" if high - low <= 2e-6 * low else f"{low:.6g} to {high:.6g}"
+
+
+def _agreement(p: HighestProbability | SparseProbability) -> str:
+    """How near the bounds are, and how many classes have no lower one to compare with."""
+    known = np.isfinite(p.gap)
+    text = [f"bounds agree to {float(p.gap[known].max()):.1g}"] if known.any() else []
+    if not known.all():
+        text.append(f"no lower bound above 0 for {int((~known).sum()):,} of {len(known):,}")
+    return "; ".join(text)
 
 
 def _rank(r: BestRank, k: int, top: int | None) -> str:

@@ -13,6 +13,7 @@ from uncork.head import Head
 
 _MARGIN = 1.35
 _FLAT = 1e-9
+_LARGEST = 1e100  # what may be drawn: areas and products of larger numbers overflow
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def rows_of(head: Head) -> tuple[np.ndarray, np.ndarray]:
     """Weight (C, d) and bias (C,) in float64, refused where squares would overflow."""
     weight, bias = head.rows(0, head.classes), head.offsets
     size = max(float(np.abs(weight).max()), float(np.abs(bias).max()))
-    if size > 1e100 or (0 < float(np.abs(weight).max()) < 1e-100):
+    if size > _LARGEST or (0 < float(np.abs(weight).max()) < 1 / _LARGEST):
         raise UncorkError(f"weights of size {size:g} cannot be drawn: scale them first")
     return weight, np.asarray(bias, dtype=np.float64)
 
@@ -55,6 +56,13 @@ def domain_bounds(head: Head) -> tuple[np.ndarray, np.ndarray]:
         return np.full(head.features, -np.inf), np.full(head.features, np.inf)
     if isinstance(head.domain, Box):
         lower, upper = head.domain.bounds(head.features)
+        sides = np.abs(np.concatenate([lower, upper]))
+        farthest = float(sides.max(where=np.isfinite(sides), initial=0.0))
+        if farthest > _LARGEST:
+            raise UncorkError(
+                f"a domain with a side at {farthest:g} cannot be drawn: use one within "
+                f"±{_LARGEST:g}, or unbounded"
+            )
         if (lower < upper).all():
             return lower, upper
     raise UncorkError(
@@ -71,6 +79,10 @@ def view_of(head: Head, extent: float | None = None, *, walls: bool = False) -> 
     if extent is not None:
         if not (np.isfinite(extent) and extent > 0):
             raise UncorkError(f"extent {extent}: expected a positive number")
+        if not 1 / _LARGEST <= extent <= _LARGEST:
+            raise UncorkError(
+                f"extent {extent:g} cannot be drawn: expected {1 / _LARGEST:g} to {_LARGEST:g}"
+            )
         return View(middle, extent, lower, upper)
     size = float(np.ptp(bias)) / (float(np.abs(weight - weight.mean(axis=0)).max()) or 1.0)
     if size == 0:

@@ -10,9 +10,10 @@ both what is reached and what cannot be.
 
 Rounding: p is whatever floats come out of `exp`, normalised by their true sum, so only H(p) needs
 `exp` to be right. All that is asked of the machine's `exp` and `log` is a relative (for `log` also
-absolute) error below 2⁻⁴⁰; they do a few thousand times better. Everything else is bounded as in
-`audit.certify`. A share ε of the mixture may be spread over all classes, to absorb a residual where
-the domain is infinite: H is concave, so H((1−ε)p + εq) ≥ (1−ε)H(p).
+absolute) error below 2⁻⁴⁰, where the result is a normal float; they do a few thousand times better.
+Everything else is bounded as in `audit.certify`. A share ε of the mixture may be spread over all
+classes, to absorb a residual where the domain is infinite: H is concave, so
+H((1−ε)p + εq) ≥ (1−ε)H(p).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from uncork.audit.products import Tilted
 from uncork.audit.rigour import TINY, UNIT, gamma, row_norms
 
 FUNCTIONS = 2.0**-40  # how far exp and log are trusted
+_SMALLEST = 708.0  # exp(−708) is a normal float: of what exp makes below, nothing is trusted
 _LOWEST = -600.0  # exponents below count as −∞: no subnormals, no underflow
 _INPUTS = 64  # inputs in one product: all their logits are held
 
@@ -82,16 +84,17 @@ def _block(
     spread = np.log(total) + FUNCTIONS * (1 + np.log(total)) + gamma(certifier.head.classes + 8)
     value = device.get(peak) + spread + FUNCTIONS + dropped + off
     value = value + 8 * UNIT * np.abs(value)
-    low = np.where(inside, np.exp(-value) * (1 - 2 * FUNCTIONS), 0.0)
+    low = np.where(inside & (value < _SMALLEST), np.exp(-value) * (1 - 2 * FUNCTIONS), 0.0)
     sums = weighted_sums(certifier, weights)
-    leads = np.array(
-        [certifier.lead(int(t), sums, k, _bulk(total[k], bulk)) for k, t in enumerate(classes)]
-    )
+    leads = np.full(len(classes), np.nan)
+    for k in np.flatnonzero(total > 0):  # NaN weighs nothing, and proves nothing
+        leads[k] = certifier.lead(int(classes[k]), sums, int(k), _bulk(total[k], bulk))
     certain = (1 - bulk) * (entropy - wrong) * (1 - 8 * UNIT)
     scaled = leads / temperature - 8 * UNIT * np.abs(leads / temperature)
     least = np.maximum(certain, 0.0) + scaled
     least = least - 8 * UNIT * np.abs(least)
-    high = np.exp(-np.where(np.isnan(least), 0.0, np.maximum(least, 0.0)))
+    # A probability is never 0: beyond exp(−708) the bound stays there, and does not underflow.
+    high = np.exp(-np.where(np.isnan(least), 0.0, np.clip(least, 0.0, _SMALLEST)))
     high = np.where(least > 0, np.minimum(high * (1 + 2 * FUNCTIONS), 1.0), 1.0)
     return np.where(np.isnan(low), 0.0, np.clip(low, 0.0, 1.0)), high
 

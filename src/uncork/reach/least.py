@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from uncork.audit.certify import Certifier
+from uncork.errors import UncorkError
 from uncork.progress import Progress
 from uncork.reach.repair_master import Master
 from uncork.reach.repair_shared import dealt, shared_input
@@ -129,6 +130,11 @@ def least_change(
             idle = 0 if better or (new and len(lost) * surface.view.width <= _QUICK) else idle + 1
             # Where nothing new was met, the master's own solution has not been tried yet.
             step = min(_STEPS[2], 2 * step) if better or not new else max(_STEPS[0], step / 2)
+    if not np.isfinite(best.size):
+        raise UncorkError(
+            "no change of small sum was found: weights and biases differ too much in size for "
+            "float64; scale them first, or ask for norm inf"
+        )
     if not best.needed:
         best.needed = master.solve(_PROVING)[1]
     return best
@@ -174,6 +180,8 @@ class _Completing:
         above = ~self.lost & (~self.wanted | self._leading(witnesses, bias, ~self.lost))
         for _ in range(_TURNS):
             asked = np.flatnonzero(~above)
+            if not above.any():  # nobody is left to carry a surface: this plan leads nowhere
+                return self._nothing(witnesses)
             now = Surface(surface.view, np.flatnonzero(above), bias, surface.shrunk)
             found = self._depths(now, asked, thorough)
             largest = max(float(found.raises.max(initial=0.0)), 0.0)
@@ -190,6 +198,14 @@ class _Completing:
         size = _norm(change) if not rising.any() and np.isfinite(change).all() else np.inf
         base = surface.all_bias + change
         return Least(base, asked, found.inputs, witnesses, size, 0.0), found, now
+
+    def _nothing(self, witnesses: np.ndarray) -> tuple[Least, Depths, Surface]:
+        """What a plan that leads nowhere comes to: no change, at an infinite price."""
+        none = np.empty(0, dtype=np.int64)
+        inputs = np.empty((0, self.surface.view.width))
+        least = Least(self.surface.all_bias, none, inputs, witnesses, np.inf, 0.0)
+        found = Depths(none, np.empty(0), inputs, [], np.empty(0, dtype=bool))
+        return least, found, self.surface
 
     def raise_buried(
         self, change: np.ndarray, witnesses: np.ndarray

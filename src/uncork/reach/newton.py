@@ -82,6 +82,7 @@ class Batch:
         view, put = self.view, self.backend.put
         guess = self.backend.get(self.own) @ whitened / self.beta
         with np.errstate(invalid="ignore"):
+            guess = np.where(np.isfinite(guess), guess, 0.0)  # rows too small to be whitened
             middle = view.inside(np.zeros_like(guess))
             tries = [view.inside(middle + share * guess) for share in _SHARES if shares]
             for start in () if starts is None else starts:

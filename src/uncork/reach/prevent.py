@@ -27,13 +27,14 @@ import numpy as np
 from uncork.domain import Box, Domain, Unbounded
 from uncork.errors import UncorkError
 from uncork.head import Head
+from uncork.reach.limits import check_sizes
 
 HOW = ("norm", "bias")
 METRICS = ("identity", "covariance")
 _BLOCK = 8192
 _HALVINGS = 60
 _SMALLEST_SHARE = 1e-3  # of the largest scale that fits: the least a fitted one may be
-_SMALLEST_SIZE = 1e-140
+_SMALLER = "choose a smaller scale, or scale the weights down first"
 _INSIDE = 0.999  # witnesses stay this far inside the domain, so that rounding keeps them in
 
 
@@ -88,12 +89,7 @@ def prevent(
         raise UncorkError(f"how {how!r} is not known: expected {' or '.join(HOW)}")
     if scale is not None and not (scale > 0 and np.isfinite(scale)):
         raise UncorkError(f"scale {scale}: expected a positive number")
-    largest = max(float(np.abs(block).max()) for _, block in head.blocks(_BLOCK))
-    if not _SMALLEST_SIZE < largest < 1 / _SMALLEST_SIZE:
-        raise UncorkError(
-            f"the weight's largest value is {largest:g}, and float64 does not hold its square: "
-            "scale the weights first"
-        )
+    check_sizes(head, biases=least)  # otherwise the present bias is not looked at
     matrix = _metric(head, metric)
     if how == "norm":
         if least:
@@ -129,10 +125,18 @@ def _equal_norms(head: Head, matrix: np.ndarray | None, scale: float | None) -> 
     dtype = head.weight.dtype if head.weight.dtype.kind not in "iub" else np.dtype(np.float64)
     weight = np.empty(head.weight.shape, dtype)
     for start, block in head.blocks(_BLOCK):
-        factors = length / lengths[start : start + len(block)]
-        weight[start : start + len(block)] = (block * factors[:, None]).astype(dtype)
+        with np.errstate(all="ignore"):  # what does not fit is refused
+            factors = length / lengths[start : start + len(block)]
+            rows = (block * factors[:, None]).astype(dtype)
+        if not np.isfinite(rows).all():
+            raise UncorkError(f"rows of length {length:g} do not fit into {dtype}: {_SMALLER}")
+        if not rows.any(axis=1).all():
+            raise UncorkError(
+                f"rows of length {length:g} are rounded to 0 in {dtype}: choose a larger scale"
+            )
+        weight[start : start + len(block)] = rows
     notes: list[str] = []
-    if head.bias is not None and np.ptp(head.offsets):
+    if head.bias is not None and (head.offsets != head.offsets[0]).any():
         notes.append("the bias is dropped: equal norms do it only without one")
     if not _surrounds_zero(head.domain, head.features):
         notes.append(
@@ -179,9 +183,12 @@ def _bias(
         )
     elif wanted > fits:
         wanted = fits
-    bias = -0.5 * wanted * squares
-    for start, block in head.blocks(_BLOCK):
-        bias[start : start + len(block)] -= (block - a) @ centre  # a·x₀ is a constant, and free
+    with np.errstate(all="ignore"):  # what does not fit is refused
+        bias = -0.5 * wanted * squares
+        for start, block in head.blocks(_BLOCK):
+            bias[start : start + len(block)] -= (block - a) @ centre  # a·x₀ is a constant, and free
+    if not np.isfinite(bias).all():
+        raise UncorkError(f"the bias at scale {wanted:g} does not fit into float64: {_SMALLER}")
     if least and apex is None:
         bias -= (bias - head.offsets).mean()  # a constant is free; at an apex it would cost digits
     return Prevention(
@@ -296,7 +303,7 @@ def _fitting(
         fits = np.inf
         for _, block in head.blocks(_BLOCK):
             steps = block - apex if matrix is None else (block - apex) @ matrix
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(all="ignore"):
                 room = np.where(steps > 0, upper - centre, lower - centre) / steps
             fits = min(fits, float(np.min(room[steps != 0], initial=np.inf)))
         return max(0.0, fits * _INSIDE)

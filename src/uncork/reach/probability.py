@@ -22,6 +22,7 @@ from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.progress import Progress, ProgressBar
 from uncork.reach.bounds import probability_bounds
+from uncork.reach.limits import check_sizes, check_temperature
 from uncork.reach.newton import maximise
 from uncork.reach.view import View
 
@@ -50,9 +51,9 @@ class HighestProbability:
 
     @property
     def gap(self) -> np.ndarray:
-        """(upper − lower)/lower: (n,)."""
-        with np.errstate(divide="ignore"):
-            return (self.upper - self.lower) / self.lower
+        """(upper − lower)/lower, infinite where only the lower one is zero: (n,)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.upper > 0, (self.upper - self.lower) / self.lower, 0.0)
 
 
 def highest_probability(
@@ -73,11 +74,11 @@ def highest_probability(
     lie at infinity) or rounding is in the way they may not; what is returned is proven either way.
     An `audit` of the head saves work on argmaxable classes: their witnesses are where to begin.
     """
-    if not (temperature > 0 and np.isfinite(temperature)):
-        raise UncorkError(f"temperature must be a positive number, not {temperature}")
+    check_temperature(temperature)
     if not 1e-12 < gap < 1:
         raise UncorkError(f"gap must lie between 1e-12 and 1, and is {gap}")
     asked = checked_classes(head, classes)
+    check_sizes(head, small=False)
     domain = head.domain if domain is None else domain
     backend = choose_backend(device, jobs)
     bar: Progress = progress if isinstance(progress, Progress) else (

@@ -13,6 +13,7 @@ from uncork.audit.certify import Certifier
 from uncork.audit.duplicates import equal_classes
 from uncork.audit.recorder import Recorder
 from uncork.audit.run import STAGES
+from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.progress import Progress
 from uncork.reach.prevent import Prevention, prevent
@@ -69,7 +70,14 @@ def as_stored(head: Head, made: Prevention) -> Head:
     bias = made.bias
     if bias is not None:
         stored = head.weight if head.bias is None else head.bias
-        bias = bias if stored.dtype.kind in "iub" else bias.astype(stored.dtype)
+        with np.errstate(over="ignore", under="ignore"):
+            rounded = bias if stored.dtype.kind in "iub" else bias.astype(stored.dtype)
+        if not np.isfinite(rounded).all():
+            raise UncorkError(
+                f"the bias at scale {made.scale:g}, as large as {np.abs(bias).max():g}, does not "
+                f"fit into {stored.dtype}: choose a smaller scale, or scale the weights down first"
+            )
+        bias = rounded
     return Head(made.weight, bias, head.labels, head.domain, source=head.source)
 
 
@@ -115,6 +123,15 @@ def _certified(head: Head, made: Prevention, backend: Backend) -> Recorder:
             recorder.propose(some, made.witness(head.take(some)))
         recorder.flush()
     return recorder
+
+
+def made_equal(before: Head, after: Audit) -> np.ndarray:
+    """Classes that tie in the audit though their rows differed before: ids, ascending.
+
+    Rows of one direction become one at equal norms; rounding may do the same to others.
+    """
+    merged = [group for group in after.proofs.groups if np.ptp(before.take(group), axis=0).any()]
+    return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *merged]))
 
 
 def audit_prevented(

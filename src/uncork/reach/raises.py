@@ -20,6 +20,7 @@ from uncork.domain import Domain
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.progress import Progress, ProgressBar
+from uncork.reach.limits import check_sizes
 from uncork.reach.probability import checked_classes
 from uncork.reach.surface import Depths, Surface, depths, proven_leads
 from uncork.reach.view import View
@@ -59,6 +60,7 @@ def bias_needed(
     """
     head = head if domain is None else head.replace(domain=domain)
     asked = checked_classes(head, classes)
+    check_sizes(head)
     known = audit_of(head, audit, jobs)
     backend = Backend(jobs)
     view = View(head, head.domain, backend)

@@ -33,6 +33,7 @@ from uncork.head import Head
 from uncork.progress import Progress, ProgressBar
 from uncork.reach.alone import proven
 from uncork.reach.branching import Branching, Cases, cases_bound
+from uncork.reach.limits import check_sizes
 from uncork.reach.packing import Dealer
 from uncork.reach.probability import checked_classes
 from uncork.reach.surface import Programme, Surface
@@ -83,6 +84,7 @@ def best_rank(
     `audit` gives witnesses of argmaxable classes.
     """
     asked = checked_classes(head, classes)
+    check_sizes(head, small=False)
     domain = head.domain if domain is None else domain
     backend = Backend(choose_backend("cpu", jobs).jobs, np.float64)
     bar: Progress = progress if isinstance(progress, Progress) else (
@@ -185,10 +187,14 @@ class _Ranks:
         with self.lock:
             if self.programme is None:
                 view = View(self.head, self.domain, self.backend)
-                self.programme = Programme(Surface(view, self.audit.argmaxable))
+                # An audit of some classes says nothing of the others: any of those may be first.
+                carriers = np.flatnonzero(self.audit.proofs.verdicts != Verdict.UNARGMAXABLE)
+                self.programme = Programme(Surface(view, carriers))
             surface = self.programme.surface
             found = self.programme.solve(surface.all_rows[t], float(surface.all_bias[t])).mixture
-        return [] if found is None else [found]
+        if found is None or np.isin(self.equals.get(t, []), found.classes).any():
+            return []
+        return [found]
 
     def _branch(
         self, result: BestRank, k: int, dealer: Dealer, equals: np.ndarray, most: int

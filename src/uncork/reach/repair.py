@@ -33,6 +33,7 @@ from uncork.audit.verdict import Mixture
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.progress import Progress
+from uncork.reach.limits import check_sizes, check_time_limit
 from uncork.reach.probability import checked_classes
 from uncork.reach.prove_repaired import audit_repaired, witnesses_of
 from uncork.reach.raises import BiasNeeded, audit_of, bar, bias_needed, certified_depths
@@ -98,6 +99,8 @@ def repair(
         raise UncorkError(f"how {how!r} is not known: expected {' or '.join(HOW)}")
     if norm not in NORMS:
         raise UncorkError(f"norm {norm!r} is not known: expected {' or '.join(NORMS)}")
+    check_time_limit(time_limit)
+    check_sizes(head)
     with bar(progress) as shown, np.errstate(all="ignore"):
         known = audit_of(head, audit, jobs, device, shown)
         job = Repairing(head, known, classes, norm, device, jobs, shown, time_limit)

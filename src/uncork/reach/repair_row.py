@@ -23,7 +23,9 @@ import numpy as np
 
 from uncork.audit import Verdict
 from uncork.domain import Ball, Box
+from uncork.errors import UncorkError
 from uncork.head import Head
+from uncork.reach.limits import SMALLEST
 from uncork.reach.raises import certified_depths
 from uncork.reach.repair import Repair, Repairing
 from uncork.reach.repair_row_together import common_input, moved_together
@@ -49,6 +51,11 @@ _BLOCK = 512
 def move_rows(job: Repairing) -> Repair:
     """The repair by rows: `job` knows the head, its audit and what is asked for."""
     head, current, needed = job.head, job.head, 0.0
+    if longest_input(View(head, head.domain, job.backend)) <= SMALLEST:
+        raise UncorkError(
+            f"inputs of {head.domain} are so short that float64 does not hold their squares, by "
+            "which rows are moved: repair the bias, or scale the domain"
+        )
     good = (job.before == Verdict.ARGMAXABLE) | (job.before == Verdict.TIED)
     proven, stuck = None, 0
     for attempt in range(_AGAIN):
@@ -185,7 +192,7 @@ def _compatible(
     most, buried = int(_BURIED * len(known)), np.zeros(len(known), dtype=bool)
     ahead = np.full(len(lost), -np.inf)  # the highest of those taken, at each input
     for k in order.tolist():
-        if not mine[k] > max(top[k], ahead[k]):
+        if not mine[k] > max(top[k], ahead[k]) or not np.isfinite(rows[k]).all():
             continue
         at = theirs @ rows[k] + bias[k]
         here = x @ rows[k] + bias[k]

@@ -82,7 +82,8 @@ def moved_together(
     along = folded(x[None])[0]
     along = along / max(float(np.linalg.norm(along)), 1e-300)
     top = float(surface.heights(u).max())
-    needed = float((top - seen @ u - off).max()) / length
+    # One of NumPy's numbers: where its square overflows it is infinite, where Python's would raise.
+    needed = (top - seen @ u - off).max() / length
     side = np.random.default_rng(seed).standard_normal(plain.shape)
     side -= np.outer(side @ x, x) / length**2
     side /= np.linalg.norm(side, axis=1, keepdims=True).clip(1e-300)
@@ -93,7 +94,7 @@ def moved_together(
     others = np.setdiff1d(np.arange(head.classes), lost)
     best: tuple[tuple[int, float], np.ndarray, np.ndarray, np.ndarray] | None = None
     for apart in _APART:
-        away = apart * max(needed, 1e-3 * float(np.linalg.norm(plain, axis=1).mean()))
+        away = apart * max(needed, 1e-3 * np.linalg.norm(plain, axis=1).mean())
         parted = seen + away * sided
         level = parted - parted.mean(axis=0)
         level -= np.outer(level @ along, along)
@@ -114,6 +115,7 @@ def moved_together(
             if best is not None and best[0][0] == -len(lost) and longest >= best[0][1]:
                 continue
             leads = _leads(surface, lost, seen + folded(stored - plain), inputs)
+            leads = np.where(np.isfinite(stored).all(axis=1), leads, -np.inf)
             key = (-int((leads > 0).sum()), longest)
             if best is None or key < best[0]:
                 best = key, stored, inputs, leads

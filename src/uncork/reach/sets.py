@@ -26,6 +26,7 @@ from uncork.audit.support import upper_bound, upper_bound_exactly
 from uncork.domain import Box, Domain
 from uncork.errors import UncorkError
 from uncork.head import Head
+from uncork.reach.limits import check_sizes
 
 _ROUNDS = 200
 _ADDED = 64
@@ -82,6 +83,7 @@ def _decide(
     kept = [(np.asarray(a), np.asarray(b)) for a, b in blocks if len(a) and len(b)]
     if not kept:
         raise UncorkError("every class is named: leave some out")
+    check_sizes(head, small=False)
     domain = head.domain if domain is None else domain
     with np.errstate(all="ignore"):
         return _Programme(head, domain, kept).run()

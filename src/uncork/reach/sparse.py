@@ -22,6 +22,7 @@ from uncork.domain import Ball, Domain
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.progress import Progress, ProgressBar
+from uncork.reach.limits import check_sizes, check_temperature
 from uncork.reach.probability import checked_classes, is_infinite, witnesses
 from uncork.reach.sparse_bounds import sparse_bounds
 from uncork.reach.sparse_lp import solve
@@ -86,11 +87,11 @@ def sparse_probability(
     """
     if not (_LEAST <= alpha < np.inf):
         raise UncorkError(f"alpha must be {_LEAST} or more (2 is sparsemax), not {alpha}")
-    if not (temperature > 0 and np.isfinite(temperature)):
-        raise UncorkError(f"temperature must be a positive number, not {temperature}")
+    check_temperature(temperature, alpha)
     if not 1e-12 < gap < 1:
         raise UncorkError(f"gap must lie between 1e-12 and 1, and is {gap}")
     asked = checked_classes(head, classes)
+    check_sizes(head, small=False)
     domain = head.domain if domain is None else domain
     backend = choose_backend(device, jobs)
     bar: Progress = progress if isinstance(progress, Progress) else (

@@ -34,6 +34,7 @@ from uncork.reach.sparse_newton import derivative, threshold
 _INPUTS = 32  # inputs in one product: all their logits are held
 _HEAVIEST = 4.0  # no class has more than this share of the bulk, times 1/C: nudges are below ½
 _TRIES = 8
+_SMALLEST = 2.0**-1021  # no power is trusted that would be smaller: twice the least normal float
 
 
 def sparse_bounds(
@@ -112,7 +113,8 @@ def _reached(device: Any, v: Any, a: float) -> tuple[np.ndarray, np.ndarray]:
         good, theta = good | (total <= safe), np.where(good, theta, tried)
         if good.all():
             break
-    low = np.where(good & (theta > 0), np.maximum(theta, 0) ** k * (1 - 2 * FUNCTIONS), 0.0)
+    power = np.maximum(theta, 0) ** k
+    low = np.where(good & (power >= _SMALLEST), power * (1 - 2 * FUNCTIONS), 0.0)
     return np.where(whole, 1.0, low), whole
 
 
@@ -175,14 +177,16 @@ def _never_above(
         spent = (1 - share) * spent + share * heavy * (1 + 4 * power * FUNCTIONS)
     least = (1 - share) * (mass - sums.mass_error) + share * spread * (1 - 16 * UNIT)
     extra = [float(share[i] * spread[i] / (1 - share[i])) for i in range(len(classes))]
-    leads = np.array(
-        [certifier.lead(int(t), sums, i, extra[i] if bulk else 0.0) for i, t in enumerate(classes)]
-    )
+    leads = np.full(len(classes), np.nan)
+    for i in np.flatnonzero(mass > 0).tolist():  # where nothing weighs anything, nothing is proven
+        leads[i] = certifier.lead(int(classes[i]), sums, i, extra[i] if bulk else 0.0)
     first = (1 + spent) * (1 + 16 * UNIT) / (least * (1 - 16 * UNIT))
     scaled = a * beta * leads
     theta = first * (1 + 16 * UNIT) - scaled + 16 * UNIT * np.abs(scaled)
     theta = theta + 4 * UNIT * np.abs(theta)
     exponent = 1 / a
-    high = np.minimum(np.maximum(theta, 0.0), 1.0) ** exponent * (1 + 2 * FUNCTIONS)
+    # 0 is for classes that are left out, not for those whose power underflows.
+    power = np.maximum(np.minimum(np.maximum(theta, 0.0), 1.0) ** exponent, _SMALLEST)
+    high = power * (1 + 2 * FUNCTIONS)
     high = np.where(theta > 0, np.minimum(high, 1.0), 0.0)
     return np.where(np.isfinite(theta), high, 1.0)

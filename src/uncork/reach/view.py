@@ -36,7 +36,8 @@ class View:
         )
         self.coarse = backend.xp.astype(self.rows, backend.dtype)
         offsets = seen.offsets * unit
-        self.bias = backend.put(offsets - offsets.mean())
+        # Not the mean: one class that is masked by −1e30 would leave nothing of the others' biases.
+        self.bias = backend.put(offsets - np.median(offsets))
         if not bool(backend.xp.all(backend.xp.isfinite(self.rows))):
             raise UncorkError("the weights are too large for reach: its sums would overflow")
         self.lower, self.upper = np.full(self.width, -np.inf), np.full(self.width, np.inf)

@@ -183,6 +183,8 @@ def _readings(plain: int, centred: int) -> list[tuple[int, str]]:
 
 def uncapped(array: np.ndarray, cap: float) -> np.ndarray:
     """y of z = c·tanh(y/c), in the type of z, whose roundoff it keeps."""
+    if cap == math.inf:
+        raise UncorkError("a cap of inf is none: leave it out")
     largest = float(np.abs(array).max())
     if not cap > largest:
         raise UncorkError(f"a cap of {cap:g} was never there: a logit has size {largest:g}")
