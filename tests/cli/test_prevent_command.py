@@ -173,3 +173,15 @@ def test_the_metric_is_not_overwritten(run: Run, square: Path, tmp_path: Path) -
     asked = ("prevent", square, "-o", tmp_path / "b.npz", "--metric", metric, "--json", metric)
     assert "would overwrite the metric" in run(*asked).error
     assert metric.read_bytes() == given
+
+
+def test_a_link_stays_one_and_its_file_is_replaced(run: Run, tmp_path: Path) -> None:
+    source, target, link = (tmp_path / name for name in ("a.npz", "b.npz", "link.npz"))
+    np.savez(source, weight=np.random.default_rng(0).normal(size=(50, 3)))
+    target.write_bytes(b"before")
+    link.symlink_to(target)
+    for asked in ([source], ["--random", "-C", "50", "-d", "3"]):
+        assert run("prevent", *asked, "-o", link, *QUICK).status == 0
+        assert link.is_symlink()
+        assert load(target).classes == 50
+        target.write_bytes(b"before")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from enum import Enum
@@ -16,6 +15,7 @@ from rich.table import Table
 from uncork import __version__
 from uncork.audit import Audit, audit
 from uncork.cli import options
+from uncork.cli.changed_copy import drafted, put_in_place, read_back
 from uncork.cli.output import check_outputs, console, emit_json
 from uncork.cli.random import Init
 from uncork.domain import parse_domain
@@ -27,8 +27,8 @@ from uncork.random_heads import random_head
 from uncork.reach.limits import check_time_limit
 from uncork.reach.prevent import METRICS, Prevention, row_norms
 from uncork.reach.prove_prevented import audit_prevented, made_equal, prevent_as_stored
-from uncork.reach.repair import Repair
 from uncork.save import check_format, write_head
+from uncork.whole_file import whole_file
 
 _LISTED = 10
 _EMBEDDINGS = ("embed", "wte", "Wemb", "shared")  # in names of weights that inputs use too
@@ -186,70 +186,17 @@ def _write_and_prove(
         result = audit_prevented(changed, made, **working)
         if out is not None and _is_proven(head, result):
             arrays = {"weight": made.weight} | ({} if made.bias is None else {"bias": made.bias})
-            np.savez(out, **arrays)  # type: ignore[arg-type]
+            with whole_file(out) as target, target.open("wb") as file:
+                np.savez(file, **arrays)  # type: ignore[arg-type]
         return result, changed
     assert out is not None
-    target = Path(out)
-    draft = target.with_name(f".unproven-{os.getpid()}-{target.name}")
-    try:
+    with drafted(out, "unproven") as draft:
         write_head(found, np.asarray(made.weight), made.bias, draft)
         changed = read_back(found, made, draft)
         result = audit_prevented(changed, made, **working)
         if _is_proven(head, result):
-            os.replace(draft, target)
-    finally:
-        draft.unlink(missing_ok=True)
+            put_in_place(draft, out)
     return result, changed
-
-
-def read_back(found: Found, made: Prevention | Repair, draft: Path) -> Head:
-    """The head as a reader of the new file finds it."""
-    weight, bias = found.weight_name, found.bias_name
-    rounded: str | None = None
-    for transpose in (False, True):
-        for names in ((None, None), (weight, None), (weight, bias)):
-            try:
-                head = find(
-                    draft, weight=names[0], bias=names[1], transpose=transpose,
-                    domain=found.head.domain,
-                ).head  # fmt: skip
-            except UncorkError:
-                continue
-            if _is(head, made):
-                return head.replace(labels=found.head.labels, source=found.head.source)
-            rounded = rounded or _rounded_away(head, made)
-    if rounded is not None:
-        larger = ", or choose a larger --scale" if isinstance(made, Prevention) else ""
-        raise UncorkError(f"{found.contents.path}: {rounded}: scale the weights up first{larger}")
-    raise UncorkError(
-        f"{found.contents.path}: the changed copy is not read back as the head that was written: "
-        "write .npz instead, and please report this"
-    )
-
-
-def _is(head: Head, made: Prevention | Repair) -> bool:
-    if not _has_weight(head, made) or (made.bias is not None and head.bias is None):
-        return False
-    if made.bias is None and head.bias is not None and head.offsets.any():
-        return False
-    near = np.abs(head.offsets - (0 if made.bias is None else made.bias))
-    small = 2.0**-7 * (np.abs(made.bias).max() if made.bias is not None else 0.0)
-    return bool((near <= small).all())
-
-
-def _rounded_away(head: Head, made: Prevention | Repair) -> str | None:
-    """What to say of a bias that is as it was written, and too small for its type to hold."""
-    if head.bias is None or made.bias is None or not _has_weight(head, made):
-        return None
-    if not np.array_equal(head.bias, made.bias.astype(head.bias.dtype)):
-        return None
-    largest = float(np.abs(made.bias).max())
-    return f"the new bias, at most {largest:g} in size, is rounded away as {head.bias.dtype}"
-
-
-def _has_weight(head: Head, made: Prevention | Repair) -> bool:
-    wanted = np.asarray(made.weight).astype(head.weight.dtype)
-    return bool(np.array_equal(head.weight, wanted))
 
 
 def _report(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
@@ -21,8 +19,8 @@ from uncork.audit.low_precision import low_precision
 from uncork.audit.run import Options
 from uncork.chosen_classes import HELP, chosen_classes
 from uncork.cli import options
+from uncork.cli.changed_copy import drafted, put_in_place, read_back
 from uncork.cli.output import check_outputs, console, emit_json, shown
-from uncork.cli.prevent import read_back
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.load.contents import printable
@@ -133,7 +131,7 @@ def repair_command(
     states = None if activations is None else read_inputs(activations, head.features)
     known = None if certificates is None else _known(certificates, head)
     bar: Progress = ProgressBar() if not quiet and sys.stderr.isatty() else Progress()
-    with _draft(out, "unproven") as draft:
+    with drafted(out, "unproven") as draft:
         with bar:
             made = repair(
                 head, chosen, how=how.value, norm=norm.value, audit=known, device=device.value,
@@ -161,7 +159,7 @@ def repair_command(
             if json_file is not None and json_file != "-":
                 emit_json(result, str(appearing.enter_context(whole_file(json_file))))
             if done:
-                _replace(draft, out)
+                put_in_place(draft, out)
     if json_file == "-":
         emit_json(result, json_file)
     else:
@@ -172,26 +170,8 @@ def repair_command(
 
 def _rehearse(found: Found, out: str) -> None:
     """Raises before any work if the file's head cannot be replaced (it is quantised, say)."""
-    with _draft(out, "rehearsal") as draft:
+    with drafted(out, "rehearsal") as draft:
         write_head(found, np.asarray(found.head.weight), found.head.offsets, draft)
-
-
-@contextmanager
-def _draft(out: str, kind: str) -> Iterator[Path]:
-    """A name beside the file that `out` is, or is a link to; nothing is left under it."""
-    # The name as it was given tells the format; a link's file may be called anything.
-    draft = Path(os.path.realpath(out)).with_name(f".{kind}-{os.getpid()}-{Path(out).name}")
-    try:
-        yield draft
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _replace(draft: Path, out: str) -> None:
-    try:
-        os.replace(draft, os.path.realpath(out))  # a link stays one
-    except OSError as error:
-        raise UncorkError(f"{out} cannot be written: {error.strerror or error}") from None
 
 
 def _known(path: str, head: Head) -> Audit:
