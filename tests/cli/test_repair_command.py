@@ -156,7 +156,7 @@ def test_a_link_stays_one_and_its_file_is_replaced(run: Run, source: Path, tmp_p
     assert list(target.parent.iterdir()) == [target]
 
 
-@pytest.mark.parametrize("where", ["price", "low_precision", "emit_json", "_replace"])
+@pytest.mark.parametrize("where", ["price", "low_precision", "emit_json", "put_in_place"])
 def test_ctrl_c_leaves_nothing_behind(
     run: Run, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
