@@ -298,6 +298,8 @@ class Certifier:
                 row = own, np.zeros_like(own), float(self.offsets[t]), 0.0
                 uppers += self._with_bulk(Unbounded(), self.bulk_of_rows, row, balance, bulk)
         total = balance.total + bulk
+        if not total > 0:  # nobody weighs anything, which proves nothing
+            return float("nan")
         return max((_share(upper, total) for upper in uppers), default=float("nan"))
 
     def _upper(self, balance: Balance) -> float:
