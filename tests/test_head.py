@@ -40,6 +40,18 @@ def test_big_endian_values_are_the_same_values() -> None:
     assert swapped.fingerprint == Head(weight).fingerprint
 
 
+def test_torch_tensors_without_an_array_of_their_own() -> None:
+    torch = pytest.importorskip("torch")
+    values = torch.tensor([[1.0, 2.0], [3.0, 0.5]])
+    for name in ("float8_e4m3fn", "float8_e5m2"):
+        head = Head(values.to(getattr(torch, name)))
+        assert head.dtype == name
+        assert head.rows(0, 2).tolist() == values.tolist()
+    for other in (values.to_sparse(), values.to("meta")):
+        with pytest.raises(UncorkError, match="cannot be read"):
+            Head(other)
+
+
 def test_torch_tensors_are_taken_as_they_are() -> None:
     torch = pytest.importorskip("torch")
     values = torch.tensor([[1.0, 2.0], [3.0, 1e-3]])

@@ -23,6 +23,12 @@ _EXACT = {
     )
 }  # fmt: skip
 _WIDE = {np.dtype(np.int64), np.dtype(np.uint64)}
+# Types of torch that its arrays have not: read bit for bit as integers, and named again.
+_BITS: dict[str, tuple[str, Any]] = {
+    "torch.bfloat16": ("uint16", ml_dtypes.bfloat16),
+    "torch.float8_e4m3fn": ("uint8", ml_dtypes.float8_e4m3fn),
+    "torch.float8_e5m2": ("uint8", ml_dtypes.float8_e5m2),
+}
 _BLOCK_BYTES = 64 << 20  # how much of the weight is looked at in one go
 
 
@@ -159,13 +165,7 @@ class Head:
 def _as_stored(values: Any, name: str) -> np.ndarray:
     """The array behind what was given, without changing a value."""
     if hasattr(values, "detach"):  # a torch tensor, without importing torch
-        values = values.detach().cpu()
-        if str(values.dtype) == "torch.bfloat16":
-            import torch
-
-            values = values.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
-        else:
-            values = values.numpy()
+        values = _from_torch(values.detach(), name)
     array = np.asarray(values)
     if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and not np.little_endian):
         array = array.astype(array.dtype.newbyteorder("<"))
@@ -175,6 +175,19 @@ def _as_stored(values: Any, name: str) -> np.ndarray:
             "expected floats of at most 64 bits or integers"
         )
     return array
+
+
+def _from_torch(values: Any, name: str) -> np.ndarray:
+    import torch
+
+    bits, kind = _BITS.get(str(values.dtype), ("", None))
+    try:
+        values = values.cpu()
+        if kind is None:
+            return np.asarray(values.numpy())
+        return np.asarray(values.view(getattr(torch, bits)).numpy().view(kind))
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        raise UncorkError(f"{name} is a tensor that cannot be read: {error}") from error
 
 
 def _row_blocks(array: np.ndarray) -> Iterator[np.ndarray]:

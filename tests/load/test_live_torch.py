@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import ml_dtypes
@@ -11,6 +12,7 @@ import torch
 from tiny_transformers import make
 from torch import nn
 
+import uncork.nn as unn
 from uncork import Box, LayerNorm, UncorkError
 from uncork.load import AmbiguousError, find, load
 
@@ -30,6 +32,42 @@ class Plain(nn.Module):
 def test_a_plain_module_lists_its_layers_and_asks() -> None:
     with pytest.raises(AmbiguousError, match=r"first\.weight \(8 × 6\), last\.weight \(5 × 8\)"):
         load(Plain())
+
+
+class Computed(nn.Module):
+    """A last layer of its own kind, which keeps no weight under that name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directions = nn.Parameter(torch.randn(5, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ nn.functional.normalize(self.directions).T
+
+
+class Narrower(nn.Linear):
+    """A kind of linear layer, which may do anything."""
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        lambda: unn.ArgmaxableLinear(3, 5), lambda: unn.EntmaxHead(3, 5), Computed,
+        lambda: nn.utils.parametrizations.weight_norm(nn.Linear(3, 5)), lambda: Narrower(3, 5),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("around", ["sequence", "module"])
+def test_a_hidden_layer_is_not_taken_for_the_head(last: Any, around: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), last())
+    with pytest.raises(AmbiguousError, match="weight="):
+        load(model if around == "sequence" else nn.ModuleDict({"body": model}))
+
+
+def test_an_output_layer_put_in_the_place_of_a_models_own_is_not_overlooked() -> None:
+    model = deepcopy(make("gpt2").model)  # tied: the configuration speaks of the embedding
+    model.lm_head = unn.ArgmaxableLinear.from_linear(model.lm_head)
+    with pytest.raises(UncorkError, match=r"lm_head is a ArgmaxableLinear.*to_linear"):
+        load(model)
 
 
 def test_a_layer_named_by_hand_comes_with_its_bias_and_without_a_copy() -> None:

@@ -177,6 +177,13 @@ def test_it_starts_from_a_trained_layer():
     assert lost(norm) == lost(bias) == 0
 
 
+def test_rows_keep_their_length_by_the_metric():
+    linear = torch.nn.Linear(4, 50)
+    layer = unn.ArgmaxableLinear.from_linear(linear, metric=4 * np.eye(4))
+    mean = linear.weight.norm(dim=1).mean()
+    torch.testing.assert_close(layer.weight.norm(dim=1), mean.expand(50))
+
+
 def test_the_scale_can_be_held_fixed():
     layer = unn.ArgmaxableLinear(4, 5, learn_scale=False, scale=3.0)
     assert [name for name, p in layer.named_parameters() if p.requires_grad] == ["rows"]

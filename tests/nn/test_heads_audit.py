@@ -108,7 +108,7 @@ def test_hidden_states_from_data_are_tried_and_classes_can_be_chosen():
     audit = head.audit(classes=[t], hidden=rare, steps=0, restarts=0)
     assert audit.counts["found"] == 1
     assert sum(audit.counts.values()) == 1
-    with pytest.raises(uncork.UncorkError, match="between 0 and 23"):
+    with pytest.raises(uncork.UncorkError, match="does not exist: the head has 24"):
         head.audit(classes=[24])
 
 

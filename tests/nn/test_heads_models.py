@@ -48,6 +48,15 @@ def generate(model, ids, **options):
     )
 
 
+def test_another_model_of_the_same_configuration_is_left_alone():
+    first, _ = made("gpt2")
+    other = type(first)(first.config)
+    unn.heads.replace(first, "mos", components=2, tie=False)
+    assert not hasattr(other.config, "uncork_head")
+    assert other.config.tie_word_embeddings
+    assert first.transformer.config is first.config
+
+
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 @pytest.mark.parametrize("name", HEADS)
 def test_a_model_with_the_head_trains_saves_loads_and_generates(kind, name, tmp_path):

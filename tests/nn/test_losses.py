@@ -193,6 +193,26 @@ def test_a_soft_target_may_itself_receive_a_gradient(z):
 
 
 @pytest.mark.parametrize("name", MAPS)
+def test_a_target_of_zero_has_its_gradient_too(name, z):
+    loss, _ = MAPS[name]
+    target = torch.eye(6, 5, dtype=torch.float64).requires_grad_()
+    each = torch.stack([loss(z, torch.full((6,), c), reduction="none") for c in range(5)], 1)
+    (gradient,) = torch.autograd.grad(loss(z, target, reduction="sum"), target)
+    torch.testing.assert_close(gradient, each)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_a_target_that_is_ruled_out_costs_infinitely_much_smoothed_or_not(name, z, y):
+    loss, _ = MAPS[name]
+    z = z.scatter(1, y[:, None], -torch.inf).requires_grad_()
+    for smoothing in (0.0, 0.1):
+        value = loss(z, y, label_smoothing=smoothing, reduction="none")
+        assert (value == torch.inf).all()
+    (gradient,) = torch.autograd.grad(value.sum(), z)
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("name", MAPS)
 def test_ignored_rows_count_nothing(name, z, y):
     loss, _ = MAPS[name]
     y[[1, 4]] = -100

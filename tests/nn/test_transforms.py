@@ -86,6 +86,50 @@ def test_budget_equals_the_slow_twin(k):
             )
 
 
+@pytest.mark.parametrize("k", [1.5, 3.0, 3.5, 6.0])
+def test_budget_of_rows_with_classes_ruled_out(k):
+    z = logits(6, 5).masked_fill(torch.eye(6, 5, dtype=torch.bool), -torch.inf)
+    expected = reference.budget(z.numpy(), k)
+    np.testing.assert_allclose(F.budget(z, k).numpy(), expected, atol=1e-9)
+    each = F.budget(z, torch.full((6, 1), k, dtype=z.dtype))
+    np.testing.assert_allclose(each.numpy(), expected, atol=1e-9)
+    z[2, 1] = torch.nan
+    assert F.budget(z, k)[2].isnan().all()
+
+
+def test_the_slow_twin_itself_where_edges_are_steep():
+    """Against p that was there first: logits follow from it. And near an edge, to four digits."""
+    p = np.array([0.5, 0.3, 0.2])
+    np.testing.assert_allclose(reference.entmax(p**9 / 9, 10.0), p, rtol=1e-6)
+    found = reference.entmax(np.array([0.0873, -0.1374, -0.0165]), 10.0)
+    np.testing.assert_allclose(found, [0.9925, 0, 0.0075], atol=5e-5)
+    z = logits(30, 6)
+    for alpha in (10.0, 50.0):
+        expected = F.entmax(z, alpha).numpy()
+        np.testing.assert_allclose(reference.entmax(z.numpy(), alpha), expected, atol=1e-6)
+
+
+def test_log_entmax_of_a_row_ruled_out_at_alpha_one():
+    z = logits(3, 4)
+    z[1] = -torch.inf
+    z.requires_grad_()
+    found = F.log_entmax(z, 1.0)
+    assert (found[1] == -torch.inf).all()
+    torch.testing.assert_close(found[[0, 2]], z[[0, 2]].log_softmax(-1))
+    (gradient,) = torch.autograd.grad(found[[0, 2], 0].sum(), z)
+    assert (gradient[1] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("z", "alpha"), [([300.0, 290.0], 1.01), ([1e-4, 0.9e-4], 1.1), ([3.0, 1.0, -2.0], 1.5)]
+)
+def test_log_scores_stay_within_the_range_of_their_type(z, alpha):
+    exact = torch.tensor(z, dtype=torch.float64)
+    base = ((alpha - 1) * exact).relu().log() / (alpha - 1)
+    got = F.alpha_relu_log_scores(exact.float(), alpha)
+    torch.testing.assert_close(got.double(), base.log_softmax(-1), rtol=1e-4, atol=1e-4)
+
+
 def test_budget_of_one_is_sparsemax():
     z = logits(5, 30)
     torch.testing.assert_close(F.budget(z, 1.0), F.sparsemax(z))

@@ -23,6 +23,7 @@ from uncork.audit.rows import decide_by_rows
 from uncork.audit.space import Space, magnitude_unit
 from uncork.audit.tilt import tilted_mixtures
 from uncork.audit.verdict import Mixture, Verdict
+from uncork.class_ids import class_ids
 from uncork.domain import Domain
 from uncork.errors import UncorkError
 from uncork.head import Head
@@ -118,7 +119,7 @@ class _Run:
         self.head, self.domain, self.backend, self.options = head, domain, backend, options
         domain.check(head.features)
         self.progress = progress
-        self.asked = _checked_classes(head, classes)
+        self.asked = np.unique(class_ids(head.classes, classes))
         self.certifier = Certifier(head, domain, backend)
         self.recorder = Recorder(self.certifier, backend)
         self.resume = resume
@@ -368,15 +369,3 @@ class _Run:
             seconds=self.seconds,
             proven=True,  # nothing enters the proofs unless it passed
         )
-
-
-def _checked_classes(head: Head, classes: Sequence[int] | np.ndarray | None) -> np.ndarray:
-    if classes is None:
-        return np.arange(head.classes)
-    ids = np.unique(np.asarray(classes, dtype=np.int64))
-    if not len(ids):
-        raise UncorkError("no classes were asked for")
-    if ids[0] < 0 or ids[-1] >= head.classes:
-        wrong = ids[0] if ids[0] < 0 else ids[-1]
-        raise UncorkError(f"class {wrong} does not exist: the head has {head.classes} classes")
-    return ids

@@ -60,6 +60,7 @@ def read_module(model: Any) -> Contents:
         raise UncorkError(f"{path} has no parameters")
     config = _configuration(model)
     if config is not None:
+        _check_output_layer(path, model, tensors, config)
         return configured(path, _KIND, config, tensors, functools.partial(_labels, config))
     plain = _Plain(path, model, tensors)
     return Contents(
@@ -81,7 +82,10 @@ def _unwrapped(model: Any) -> Any:
 
 
 def _tensor(path: Path, name: str, value: Any) -> Tensor:
-    shape = getattr(value, "shape", None)
+    try:
+        shape = getattr(value, "shape", None)
+    except RuntimeError as error:
+        raise UncorkError(f"{path}: {name} has no values yet: {error}") from error
     if shape is None:  # extra state that a module keeps beside its tensors
         return Tensor(name, (), type(value).__name__, functools.partial(_refuse, path, name, value))
     kind = str(value.dtype).removeprefix("torch.")
@@ -127,6 +131,30 @@ def _configuration(model: Any) -> dict[str, Any] | None:
     found = dict(config.to_dict())
     found["architectures"] = [type(model).__name__]  # the class at hand, not the one once saved
     return found
+
+
+def _check_output_layer(
+    path: Path, model: Any, tensors: Mapping[str, Tensor], config: Mapping[str, Any]
+) -> None:
+    """The configuration speaks of the layer as it was made: one put in its place may be another."""
+    getter = getattr(model, "get_output_embeddings", None)
+    if not callable(getter) or config.get("uncork_head") is not None:
+        return
+    try:
+        found = getter()
+    except (AttributeError, NotImplementedError):
+        return
+    for name, module in model.named_modules():
+        if found is not None and module is found and f"{name}.weight" not in tensors:
+            raise UncorkError(
+                f"{path}: its output layer {name} is a {type(module).__name__}, which keeps no "
+                "weight but computes it: put a plain torch.nn.Linear in its place"
+                + _made_plain(module)
+            )
+
+
+def _made_plain(module: Any) -> str:
+    return " (its to_linear() makes one)" if hasattr(module, "to_linear") else ""
 
 
 def _timm(model: Any) -> Mapping[str, Any]:
@@ -203,9 +231,12 @@ class _Plain:
             if found is not None and module is found and self._layer(name) is not None:
                 return name, "named by the model's get_output_embeddings()"
         if (last := _last_linear(self.model)) is not None:
+            if self._layer(last) is None and f"{last}.weight".lstrip(".") not in self.tensors:
+                self._refuse_computed(last)
             return last, "the last layer of the module's nn.Sequential"
         layers = [name for name, _ in self.model.named_modules() if self._layer(name) is not None]
-        if len(layers) == 1:
+        others = list(self._other_layers())
+        if len(layers) == 1 and not others:
             return layers[0], "the only linear layer"
         if type(self.model).__module__.startswith("torchvision.models"):
             for known in _CLASSIFIERS:
@@ -217,6 +248,8 @@ class _Plain:
                     after = "" if certain else "; the layers after it may reorder its classes"
                     return name, f"torchvision's classifier{after}"
         candidates = [self.tensors[f"{name}.weight" if name else "weight"] for name in layers]
+        if others and len(candidates) < 2:
+            self._refuse_computed(others[-1])
         if not candidates:
             raise AmbiguousError(
                 f"{self.path} has no linear layer: name a tensor with weight=: there are "
@@ -228,11 +261,34 @@ class _Plain:
             f"comes last: name one with weight=: {listing(candidates)}"
         )
 
+    def _other_layers(self) -> Iterator[str]:
+        """Modules that may be a head too, though no plain layer: what they compute is not known."""
+        for name, module in self.model.named_modules():
+            kind = type(module)
+            own = [value for value in module.parameters(recurse=False) if _is_matrix(value)]
+            plain = kind.__module__.startswith("torch.nn.modules")
+            computed = kind.__name__ in _LINEAR and f"{name}.weight".lstrip(".") not in self.tensors
+            bilinear = kind.__name__ == "Bilinear"
+            if computed or bilinear or (own and not plain and self._layer(name) is None):
+                yield name.partition(".parametrizations")[0]
+
+    def _refuse_computed(self, name: str) -> None:
+        module = _named(self.model, name)
+        raise AmbiguousError(
+            f"{self.path}: {name or 'it'} is a {type(module).__name__}, which may be its head and "
+            f"is no plain torch.nn.Linear: put one in its place{_made_plain(module)}, or name the "
+            f"head's tensor with weight=: there are {listing(self.tensors.values())}"
+        )
+
     def _layer(self, name: str) -> Any | None:
         module = _named(self.model, name)
         weight = self.tensors.get(f"{name}.weight" if name else "weight")
         linear = type(module).__name__ in _LINEAR
         return module if linear and weight is not None and weight.matrix_shape else None
+
+
+def _is_matrix(value: Any) -> bool:
+    return len(value.shape) == 2 and min(value.shape) > 1
 
 
 def _named(model: Any, name: str) -> Any | None:

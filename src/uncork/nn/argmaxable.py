@@ -117,13 +117,16 @@ class ArgmaxableLinear(torch.nn.Module):
         if not isinstance(linear, torch.nn.Linear):
             raise UncorkError(f"expected a torch.nn.Linear, got {type(linear).__name__}")
         weight = linear.weight
-        if how == "norm":
+        if how == "norm" and settings.get("metric") is None:
             settings.setdefault("scale", float(_wide(weight).norm(dim=1).mean()))
         made = cls(
             linear.in_features, linear.out_features, how,
             device=weight.device, dtype=weight.dtype, **settings,  # type: ignore[arg-type]
         )  # fmt: skip
         made.rows.copy_(weight)
+        if how == "norm" and settings.get("scale") is None:  # as long as by the metric
+            made.initial_scale = float(made._squares(_wide(weight)).sqrt().mean())
+            made.log_scale.fill_(math.log(made.initial_scale))
         return made
 
     def extra_repr(self) -> str:

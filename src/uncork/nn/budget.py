@@ -30,10 +30,10 @@ def budget_rows(z: Tensor, budget: Alpha) -> Tensor:
     inside = _inside(v, threshold)
     outside = (v - threshold).detach().clamp(0, 1)
     moving = torch.where(inside, v - threshold, outside)
-    everything = budget >= z.shape[-1]
-    if not isinstance(everything, Tensor):  # filled there: copying a value to a device waits for it
-        everything = torch.full((), everything, dtype=torch.bool, device=z.device)
-    return torch.where(everything, (v.detach() > -math.inf).to(v.dtype), moving)
+    unmasked = v.detach() > -math.inf
+    everything = unmasked.sum(-1, keepdim=True) <= budget
+    p = torch.where(everything, unmasked.to(v.dtype), moving)
+    return torch.where(z.detach().isnan().any(-1, keepdim=True), math.nan, p)
 
 
 def _pivot(z: Tensor, budget: Alpha) -> Tensor:

@@ -156,24 +156,44 @@ def _index_rows(
         worst = safe[(safe < 0) | (safe >= classes)].flatten()[0]
         raise IndexError(f"target {int(worst)} is out of bounds for {classes} classes")
     if z.numel() == 0:
-        loss = z.sum(-1)
+        loss = conjugate = z.sum(-1)
+    elif label_smoothing > 0:
+        loss, conjugate = _loss_and_conjugate(z, safe, alpha, tau, family)
     else:
         loss, _ = FenchelYoung.apply(z, safe.unsqueeze(-1), alpha, tau, family)
     row_weight = torch.ones_like(loss) if weight is None else weight[safe]
     row_weight = torch.where(counted, row_weight, torch.zeros_like(row_weight))
     if label_smoothing > 0:
-        # Every class c takes part with ε/C: ℓ_c = ℓ_y + z_y − z_c, summed with the class weights.
-        v = z - shifted(z.detach())[1]
-        at_target = v.gather(-1, safe.unsqueeze(-1)).squeeze(-1)
+        # Every class c takes part with ε/C: ℓ_c = Ω* − z_c, summed with the class weights.
+        v = z - shifted(z.detach())[1] if z.numel() else z
         if weight is None:
-            spread = classes * (loss + at_target) - v.sum(-1)
+            spread = classes * conjugate - v.sum(-1)
         else:
-            spread = weight.sum() * (loss + at_target) - _dot(weight, v)
+            spread = weight.sum() * conjugate - _dot(weight, v)
         base = loss * (1 if weight is None else weight[safe])
         loss = (1 - label_smoothing) * base + label_smoothing / classes * spread
     elif weight is not None:
         loss = loss * weight[safe]
     return torch.where(counted, loss, torch.zeros_like(loss)), row_weight
+
+
+def _loss_and_conjugate(
+    z: Tensor, target: Tensor, alpha: Alpha, tau: Alpha, family: Family
+) -> tuple[Tensor, Tensor]:
+    """ℓ_y (...), and Ω* = ℓ_y + z_y of the logits less their maximum (...).
+
+    Where z_y is −inf, ℓ_y is +inf and their sum nothing: Ω* is taken from the largest logit then.
+    """
+    v = z - shifted(z.detach())[1]
+    at_target = v.gather(-1, target.unsqueeze(-1))
+    masked = at_target.detach() == -torch.inf
+    known = torch.where(masked, z.detach().argmax(-1, keepdim=True), target.unsqueeze(-1))
+    loss, _ = FenchelYoung.apply(z, known, alpha, tau, family)
+    conjugate = loss.unsqueeze(-1) + v.gather(-1, known)
+    # A row masked entirely has neither: its loss is +inf.
+    conjugate = torch.where(conjugate.detach().isnan() & masked, torch.inf, conjugate)
+    loss = torch.where(masked, conjugate - at_target, loss.unsqueeze(-1))
+    return loss.squeeze(-1), conjugate.squeeze(-1)
 
 
 def _dense_rows(
@@ -190,7 +210,7 @@ def _dense_rows(
     if weight is not None:
         target = target * weight
     if z.numel() == 0:
-        return z.sum(-1)
+        return (z * target).sum(-1)
     loss: Tensor
     if not target.requires_grad:
         loss, _ = FenchelYoung.apply(z, target, alpha, tau, family)
@@ -199,7 +219,10 @@ def _dense_rows(
     top = z.detach().argmax(-1, keepdim=True)
     loss, _ = FenchelYoung.apply(z, top, alpha, tau, family)
     v = z - shifted(z.detach())[1]
-    return target.sum(-1) * (loss + v.gather(-1, top).squeeze(-1)) - _dot(target, v)
+    # Not `_dot`: a class of weight 0 has a gradient, its ℓ_c, unless it is masked as well.
+    masked = (v.detach() == -torch.inf) & (target.detach() == 0)
+    along = (target * torch.where(masked, torch.zeros_like(v), v)).sum(-1)
+    return target.sum(-1) * (loss + v.gather(-1, top).squeeze(-1)) - along
 
 
 def _beside(value: Alpha, z: Tensor, class_dim: int) -> Alpha:

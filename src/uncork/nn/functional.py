@@ -294,7 +294,11 @@ def log_entmax(
     """
     dtype = output_dtype(input, dtype)
     if not isinstance(alpha, Tensor) and alpha == 1:
-        return torch.log_softmax(input, dim, dtype=dtype)
+        if input.numel() == 0:
+            return torch.log_softmax(input, dim, dtype=dtype)
+        masked = input.detach().amax(dim, keepdim=True) == -torch.inf
+        known = torch.where(masked, torch.zeros_like(input), input)
+        return torch.where(masked, -torch.inf, torch.log_softmax(known, dim, dtype=dtype))
     wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
     return _log(entmax(wide, alpha, dim)).to(dtype)
 
@@ -323,14 +327,21 @@ def alpha_relu_log_scores(
     first. Greedy decoding needs no score (the order is that of the logits). A row with no support
     at all, where α-ReLU says nothing, puts everything on its largest logit.
     """
+    check_floating(input)
+    alpha = check_alpha(alpha, 1.0, strict=True)
     dtype = output_dtype(input, dtype)
     wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
-    p = alpha_relu(wide, alpha, tau)
-    if p.numel() == 0:
-        return p.to(dtype)
-    total = p.sum(dim, keepdim=True)
-    empty = total == 0
+    if wide.numel() == 0:
+        return wide.to(dtype)
+    # In logarithms: near α = 1 the power 1/(α−1) takes p out of float32's range either way.
+    finite = torch.where(wide == -torch.inf, torch.zeros_like(wide), wide)  # no 0 · −inf
+    alpha, tau = _like(alpha, wide), _like(tau, wide)
+    base = finite * (alpha - 1) - tau
+    base = torch.where(wide == -torch.inf, torch.zeros_like(base), base.relu())
+    support, safe = on_support(base)
+    log_p = torch.where(support, safe.log() / (alpha - 1), base.detach() - torch.inf)  # or NaN
+    empty = ~(support | base.isnan()).any(dim, keepdim=True)
+    total = torch.where(empty, torch.zeros_like(log_p), log_p).logsumexp(dim, keepdim=True)
     top = (wide == wide.amax(dim, keepdim=True)) & (wide > -torch.inf)
-    share = top.to(p.dtype) / top.sum(dim, keepdim=True).clamp(min=1)
-    share = torch.where(empty, share, p / torch.where(empty, torch.ones_like(total), total))
-    return _log(share).to(dtype)
+    alone = (top.to(wide.dtype) / top.sum(dim, keepdim=True).clamp(min=1)).log()
+    return torch.where(empty, alone, log_p - total).to(dtype)

@@ -125,24 +125,44 @@ def _entmax15_row(z: Array) -> Array:
 
 
 def _entmax_row(z: Array, alpha: float) -> Array:
-    """p = [1 + (α−1)(z − S)]₊^{1/(α−1)}, S from one class's bound to n equal ones'.
-
-    For α > 2 equal ones' S is 1/(α−1) but for its rounding: there s is −log(1 − (α−1) S).
-    """
+    """p = [1 + (α−1)(z − S)]₊^{1/(α−1)}, S from one class's bound to n equal ones'."""
     z = z - z.max()
     eps = alpha - 1
+    if alpha > 2:
+        return _steep_entmax_row(z, eps)
 
     def probabilities(s: float) -> Array:
-        if alpha > 2:
-            return np.asarray(np.maximum(eps * z + math.exp(-s), 0.0) ** (1 / eps))
         with np.errstate(divide="ignore"):
             return np.asarray(np.exp(np.log1p(np.maximum(eps * (z - s), -1.0)) / eps))
 
-    high = eps * math.log(len(z)) if alpha > 2 else -math.expm1(-eps * math.log(len(z))) / eps
+    high = -math.expm1(-eps * math.log(len(z))) / eps
     if high == 0:
         return np.ones_like(z)
     s = _root(lambda s: float(probabilities(s).sum() - 1), 0.0, high)
     p = probabilities(s)
+    return np.asarray(p / p.sum())
+
+
+def _steep_entmax_row(z: Array, eps: float) -> Array:
+    """p = [(α−1)(z + c)]₊^{1/(α−1)} for α > 2, c by halving.
+
+    The last bit of c moves p by far more than its rounding at the edge of the support: p is taken
+    between those of the two neighbouring c.
+    """
+
+    def probabilities(c: float) -> Array:
+        return np.asarray(np.maximum(eps * (z + c), 0.0) ** (1 / eps))
+
+    low, high = 0.0, 1 / eps
+    while low < (middle := low + (high - low) / 2) < high:
+        if probabilities(middle).sum() > 1:
+            high = middle
+        else:
+            low = middle
+    p, q = probabilities(low), probabilities(high)
+    apart = q.sum() - p.sum()
+    share = 1.0 if apart == 0 else min(max((1 - p.sum()) / apart, 0.0), 1.0)
+    p = p + share * (q - p)
     return np.asarray(p / p.sum())
 
 

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from uncork.audit.result import Audit
+from uncork.class_ids import class_ids
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.progress import Progress, ProgressBar
-from uncork.reach.probability import HighestProbability, checked_classes, highest_probability
+from uncork.reach.probability import HighestProbability, highest_probability
 from uncork.reach.rank import BestRank, best_rank
 from uncork.whole_file import whole_file
 
@@ -169,7 +170,7 @@ def outlook(
             raise UncorkError("give an audit, or the classes to ask about")
         asked = audit.unargmaxable
     else:
-        asked = checked_classes(head, classes) if len(classes) else np.empty(0, np.int64)
+        asked = class_ids(head.classes, classes) if len(classes) else np.empty(0, np.int64)
     domain = head.domain if audit is None else audit.domain
     head = head if domain == head.domain else head.replace(domain=domain)
     bar: Progress = progress if isinstance(progress, Progress) else (

@@ -17,6 +17,7 @@ from uncork.audit.backend import Backend, choose_backend
 from uncork.audit.certify import Certifier
 from uncork.audit.result import Audit
 from uncork.audit.verdict import Verdict
+from uncork.class_ids import class_ids
 from uncork.domain import Box, Domain, Unbounded
 from uncork.errors import UncorkError
 from uncork.head import Head
@@ -77,7 +78,7 @@ def highest_probability(
     check_temperature(temperature)
     if not 1e-12 < gap < 1:
         raise UncorkError(f"gap must lie between 1e-12 and 1, and is {gap}")
-    asked = checked_classes(head, classes)
+    asked = class_ids(head.classes, classes)
     check_sizes(head, small=False)
     domain = head.domain if domain is None else domain
     backend = choose_backend(device, jobs)
@@ -86,19 +87,6 @@ def highest_probability(
     )  # fmt: skip
     with bar, np.errstate(all="ignore"):
         return _search(head, domain, asked, temperature, gap, audit, backend, bar)
-
-
-def checked_classes(head: Head, classes: Sequence[int] | np.ndarray | None) -> np.ndarray:
-    """The ids asked for (n,), as given; all where none are named."""
-    if classes is None:
-        return np.arange(head.classes)
-    asked = np.asarray(classes, dtype=np.int64)
-    if asked.ndim != 1 or not len(asked):
-        raise UncorkError("no classes were asked for")
-    wrong = asked[(asked < 0) | (asked >= head.classes)]
-    if len(wrong):
-        raise UncorkError(f"class {wrong[0]} does not exist: the head has {head.classes} classes")
-    return asked
 
 
 def _search(
@@ -169,6 +157,8 @@ def witnesses(
 ) -> list[np.ndarray]:
     """Witnesses of the argmaxable classes, each (n, m), NaN where there is none."""
     if audit is None or audit.domain != view.domain:
+        return []
+    if audit.fingerprint != view.head.fingerprint:
         return []
     starts = np.full((len(classes), view.width), np.nan)
     for k, t in enumerate(classes.tolist()):

@@ -16,12 +16,12 @@ from uncork.audit import Audit, Verdict
 from uncork.audit import audit as make_audit
 from uncork.audit.backend import Backend
 from uncork.audit.certify import Certifier
+from uncork.class_ids import class_ids
 from uncork.domain import Domain
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.progress import Progress, ProgressBar
 from uncork.reach.limits import check_sizes
-from uncork.reach.probability import checked_classes
 from uncork.reach.surface import Depths, Surface, depths, proven_leads
 from uncork.reach.view import View
 
@@ -59,7 +59,7 @@ def bias_needed(
     for by then have a `lower` of 0, and an `upper` that is infinite or larger than it need be.
     """
     head = head if domain is None else head.replace(domain=domain)
-    asked = checked_classes(head, classes)
+    asked = class_ids(head.classes, classes)
     check_sizes(head)
     known = audit_of(head, audit, jobs)
     backend = Backend(jobs)

@@ -28,6 +28,7 @@ from uncork.audit.result import Audit
 from uncork.audit.rigour import row_norms
 from uncork.audit.space import Space
 from uncork.audit.verdict import Mixture, Verdict
+from uncork.class_ids import class_ids
 from uncork.domain import Domain
 from uncork.head import Head
 from uncork.progress import Progress, ProgressBar
@@ -35,7 +36,6 @@ from uncork.reach.alone import proven
 from uncork.reach.branching import Branching, Cases, cases_bound
 from uncork.reach.limits import check_sizes
 from uncork.reach.packing import Dealer
-from uncork.reach.probability import checked_classes
 from uncork.reach.surface import Programme, Surface
 from uncork.reach.view import View
 
@@ -83,7 +83,7 @@ def best_rank(
     is known. `hints` (n, latent) are inputs to begin at, such as those of `highest_probability`; an
     `audit` gives witnesses of argmaxable classes.
     """
-    asked = checked_classes(head, classes)
+    asked = class_ids(head.classes, classes)
     check_sizes(head, small=False)
     domain = head.domain if domain is None else domain
     backend = Backend(choose_backend("cpu", jobs).jobs, np.float64)

@@ -30,11 +30,11 @@ from uncork.audit.backend import Backend
 from uncork.audit.certify import Certifier
 from uncork.audit.duplicates import equal_classes
 from uncork.audit.verdict import Mixture
+from uncork.class_ids import class_ids
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.progress import Progress
 from uncork.reach.limits import check_sizes, check_time_limit
-from uncork.reach.probability import checked_classes
 from uncork.reach.prove_repaired import audit_repaired, witnesses_of
 from uncork.reach.raises import BiasNeeded, audit_of, bar, bias_needed, certified_depths
 from uncork.reach.strict import make_strict
@@ -132,7 +132,7 @@ class Repairing:
         self.asked = np.ones(head.classes, dtype=bool)
         if classes is not None:
             self.asked[:] = False
-            self.asked[checked_classes(head, classes)] = True
+            self.asked[class_ids(head.classes, classes)] = True
         good = (self.before == Verdict.ARGMAXABLE) | (self.before == Verdict.TIED)
         self.wanted = self.asked | good  # what is argmaxable stays so, asked for or not
         self.equals = _equal_rows(head)

@@ -18,12 +18,13 @@ from uncork.audit.backend import Backend, choose_backend
 from uncork.audit.certify import Certifier
 from uncork.audit.result import Audit
 from uncork.audit.verdict import Mixture, Verdict
+from uncork.class_ids import class_ids
 from uncork.domain import Ball, Domain
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.progress import Progress, ProgressBar
 from uncork.reach.limits import check_sizes, check_temperature
-from uncork.reach.probability import checked_classes, is_infinite, witnesses
+from uncork.reach.probability import is_infinite, witnesses
 from uncork.reach.sparse_bounds import sparse_bounds
 from uncork.reach.sparse_lp import solve
 from uncork.reach.sparse_newton import SparseBatch
@@ -90,7 +91,7 @@ def sparse_probability(
     check_temperature(temperature, alpha)
     if not 1e-12 < gap < 1:
         raise UncorkError(f"gap must lie between 1e-12 and 1, and is {gap}")
-    asked = checked_classes(head, classes)
+    asked = class_ids(head.classes, classes)
     check_sizes(head, small=False)
     domain = head.domain if domain is None else domain
     backend = choose_backend(device, jobs)

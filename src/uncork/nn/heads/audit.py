@@ -31,6 +31,7 @@ import numpy as np
 
 from uncork.audit import Audit
 from uncork.audit import audit as audit_linear
+from uncork.class_ids import class_ids
 from uncork.domain import Box, Domain, Unbounded
 from uncork.errors import UncorkError
 from uncork.head import Head
@@ -102,9 +103,7 @@ def audit_head(
         options: go to :func:`uncork.audit`: device, jobs, progress …
     """
     domain = Box(100) if domain is None else domain
-    asked = np.arange(head.classes) if classes is None else np.unique(np.asarray(classes))
-    if len(asked) and not (asked[0] >= 0 and asked[-1] < head.classes):
-        raise UncorkError(f"classes must be between 0 and {head.classes - 1}")
+    asked = np.unique(class_ids(head.classes, classes))
     options["time_limit"] = time_limit
     if not isinstance(head, Mixture | MixtureOfContexts | MixtapeHead):
         if isinstance(head, PlifHead) and bool((softplus(head.slopes.detach()) == 0).any()):

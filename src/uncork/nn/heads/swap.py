@@ -10,6 +10,7 @@ uncork.nn.heads.replace(network, "mos", name="decoder")    # any module: a Linea
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,7 @@ def replace(
             f"embedding {tuple(shared.shape)}: give tie=False"
         )
     _start(made, old, keep_weight, head)
+    _own_config(model)
     _install(model, made, wanted and able)
     change_class(model, WithHead)
     return model
@@ -193,6 +195,14 @@ def _start(made: OutputHead, old: Any, keep_weight: bool, head: OutputHead | str
 def _set(model: Any, name: str, head: torch.nn.Module) -> None:
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, head)
+
+
+def _own_config(model: Any) -> None:
+    """Other models may have been made with the same configuration: this head is not theirs."""
+    before, after = model.config, copy.deepcopy(model.config)
+    for module in model.modules():
+        if getattr(module, "config", None) is before:
+            module.config = after
 
 
 def _install(model: Any, head: OutputHead, tied: bool) -> None:
