@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from running import Run
 
+from uncork import UncorkError
 from uncork.report import page
 
 # By their names: in their packages the functions stand before the modules.
@@ -153,6 +154,23 @@ def test_ctrl_c_where_nothing_is_kept_is_answered_too(
     monkeypatch.setattr(showing, "describe", interrupted)
     ran = run("show", square)
     assert (ran.status, ran.out, ran.err) == (130, "", "uncork: interrupted\n")
+
+
+def test_ctrl_c_that_arrives_as_an_error_of_an_import_is_ctrl_c(
+    run: Run, square: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def importing(*rest: object, **more: object) -> None:
+        try:
+            try:
+                raise KeyboardInterrupt
+            except KeyboardInterrupt as pressed:
+                raise ImportError("initialization failed") from pressed
+        except ImportError:
+            raise UncorkError("this needs a library: pip install it") from None
+
+    monkeypatch.setattr(showing, "describe", importing)
+    ran = run("show", square)
+    assert (ran.status, ran.err) == (130, "uncork: interrupted\n")
 
 
 def test_a_result_that_cannot_be_written_loses_no_work(

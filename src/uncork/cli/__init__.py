@@ -72,6 +72,9 @@ class _Commands(TyperGroup):
             note("interrupted")
             raise typer.Exit(INTERRUPTED) from None
         except UncorkError as error:
+            if _was_interrupted(error):
+                note("interrupted")
+                raise typer.Exit(INTERRUPTED) from None
             fail(str(error))
         except OSError as error:
             raise typer.Exit(_told(error)) from None
@@ -80,6 +83,13 @@ class _Commands(TyperGroup):
         else:
             return 0
         raise typer.Exit(BAD_INPUT)
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Ctrl-C while a library is being imported can arrive as an error of the import."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _told(error: OSError) -> int:
@@ -159,4 +169,7 @@ def _never_fail_to_print() -> None:
 
 def main() -> None:
     """The console script `uncork`."""
-    app(prog_name="uncork")
+    try:
+        app(prog_name="uncork")
+    except KeyboardInterrupt:  # while the commands were being put together
+        sys.exit(INTERRUPTED)
