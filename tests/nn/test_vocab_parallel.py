@@ -11,6 +11,8 @@ import torch.multiprocessing as mp  # noqa: E402
 import uncork.nn.functional as F  # noqa: E402
 from uncork.nn import vocab_parallel  # noqa: E402
 
+from .process_groups import leave_process_group  # noqa: E402
+
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available(), reason="needs torch.distributed"
 )
@@ -86,7 +88,7 @@ def work(rank, port, failures):
         failures.put(f"rank {rank}, {name}, {option}: {error}")
         raise
     finally:
-        torch.distributed.destroy_process_group()
+        leave_process_group()
 
 
 def autocast(x, w, mine, target):
