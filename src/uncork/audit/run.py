@@ -57,8 +57,13 @@ class Options:
             raise UncorkError(f"algorithm {self.algorithm!r}: expected fast or reference")
         if self.patience is not None and self.patience < 0:
             raise UncorkError(f"patience must not be negative, and is {self.patience}")
-        if self.time_limit is not None and not self.time_limit > 0:
-            raise UncorkError(f"the time limit must be positive, and is {self.time_limit}")
+        check_time_limit(self.time_limit)
+
+
+def check_time_limit(seconds: float | None) -> None:
+    """Raise unless there is no limit, or some time."""
+    if seconds is not None and not seconds > 0:
+        raise UncorkError(f"the time limit must be positive, and is {seconds}")
 
 
 def audit(

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from uncork import __version__
 from uncork.audit import Audit, audit
+from uncork.audit.run import check_time_limit
 from uncork.cli import options
 from uncork.cli.changed_copy import drafted, put_in_place, read_back
 from uncork.cli.output import check_outputs, console, emit_json
@@ -24,7 +25,6 @@ from uncork.head import Head
 from uncork.load.contents import printable
 from uncork.load.source import Found, find, open_source
 from uncork.random_heads import random_head
-from uncork.reach.limits import check_time_limit
 from uncork.reach.prevent import METRICS, Prevention, row_norms
 from uncork.reach.prove_prevented import audit_prevented, made_equal, prevent_as_stored
 from uncork.save import check_format, write_head

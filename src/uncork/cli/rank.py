@@ -135,12 +135,9 @@ def rank(
         raise UncorkError("--hidden and --data both give hidden states: use one of them")
     check_outputs(
         {"--json": json_file, "--plot": plot},
-        {
-            "the model": source,
-            "--hidden": hidden,
-            **{f"the data {name}": name for name in named_and_matched(data)},
-        },
-    )
+        {"the model": source, "--hidden": hidden,
+         **{f"the data {name}": name for name in named_and_matched(data)}},
+    )  # fmt: skip
     if hidden == "":
         raise UncorkError("--hidden: the name is empty: give a file of hidden states")
     if plot is not None:

@@ -16,7 +16,7 @@ from uncork import __version__
 from uncork.audit import Audit
 from uncork.audit.backend import choose_backend
 from uncork.audit.low_precision import low_precision
-from uncork.audit.run import Options
+from uncork.audit.run import check_time_limit
 from uncork.chosen_classes import HELP, chosen_classes
 from uncork.cli import options
 from uncork.cli.changed_copy import drafted, put_in_place, read_back
@@ -119,7 +119,7 @@ def repair_command(
     for option, name in (("--activations", activations), ("--certificates", certificates)):
         if name == "":
             raise UncorkError(f"{option}: the name is empty: give a file")
-    Options(time_limit=time_limit)  # says what is wrong with it before a large file is read
+    check_time_limit(time_limit)
     options.checked_domain(domain)
     found = find(
         source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain

@@ -86,9 +86,9 @@ def _block(
     value = value + 8 * UNIT * np.abs(value)
     low = np.where(inside & (value < _SMALLEST), np.exp(-value) * (1 - 2 * FUNCTIONS), 0.0)
     sums = weighted_sums(certifier, weights)
-    leads = np.full(len(classes), np.nan)
-    for k in np.flatnonzero(total > 0):  # NaN weighs nothing, and proves nothing
-        leads[k] = certifier.lead(int(classes[k]), sums, int(k), _bulk(total[k], bulk))
+    leads = np.array(
+        [certifier.lead(int(t), sums, k, _bulk(total[k], bulk)) for k, t in enumerate(classes)]
+    )
     certain = (1 - bulk) * (entropy - wrong) * (1 - 8 * UNIT)
     scaled = leads / temperature - 8 * UNIT * np.abs(leads / temperature)
     least = np.maximum(certain, 0.0) + scaled

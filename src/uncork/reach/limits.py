@@ -45,9 +45,3 @@ def check_temperature(temperature: float, alpha: float = 2.0) -> None:
             f"alpha {alpha:g} is too large at temperature {temperature:g}: float64 does not hold "
             f"the square of what it makes of the logits; give one below {LARGEST * temperature:g}"
         )
-
-
-def check_time_limit(seconds: float | None) -> None:
-    """Raise unless there is no limit, or some time."""
-    if seconds is not None and not seconds > 0:
-        raise UncorkError(f"the time limit must be positive, and is {seconds}")

@@ -29,12 +29,13 @@ from uncork.audit import Audit, Verdict
 from uncork.audit.backend import Backend
 from uncork.audit.certify import Certifier
 from uncork.audit.duplicates import equal_classes
+from uncork.audit.run import check_time_limit
 from uncork.audit.verdict import Mixture
 from uncork.class_ids import class_ids
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.progress import Progress
-from uncork.reach.limits import check_sizes, check_time_limit
+from uncork.reach.limits import check_sizes
 from uncork.reach.prove_repaired import audit_repaired, witnesses_of
 from uncork.reach.raises import BiasNeeded, audit_of, bar, bias_needed, certified_depths
 from uncork.reach.strict import make_strict

@@ -177,9 +177,9 @@ def _never_above(
         spent = (1 - share) * spent + share * heavy * (1 + 4 * power * FUNCTIONS)
     least = (1 - share) * (mass - sums.mass_error) + share * spread * (1 - 16 * UNIT)
     extra = [float(share[i] * spread[i] / (1 - share[i])) for i in range(len(classes))]
-    leads = np.full(len(classes), np.nan)
-    for i in np.flatnonzero(mass > 0).tolist():  # where nothing weighs anything, nothing is proven
-        leads[i] = certifier.lead(int(classes[i]), sums, i, extra[i] if bulk else 0.0)
+    leads = np.array(
+        [certifier.lead(int(t), sums, i, extra[i] if bulk else 0.0) for i, t in enumerate(classes)]
+    )
     first = (1 + spent) * (1 + 16 * UNIT) / (least * (1 - 16 * UNIT))
     scaled = a * beta * leads
     theta = first * (1 + 16 * UNIT) - scaled + 16 * UNIT * np.abs(scaled)
