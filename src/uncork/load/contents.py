@@ -38,7 +38,13 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Choice:
-    """The head a reader picked: weight (classes, features), bias (classes,), and why these."""
+    """The head a reader picked: weight (classes, features), bias (classes,), and why these.
+
+    `folded` names what was worked into the weight on the way from the file ("dequantised: int8
+    codes times lm_head.SCB / 127"); `doubts` what a reader of the result must know first, because
+    the file does not settle it ("nothing says whether classes are rows or columns"); `notes`
+    everything else worth knowing.
+    """
 
     weight: np.ndarray
     bias: np.ndarray | None
@@ -46,6 +52,8 @@ class Choice:
     bias_name: str | None
     why: str
     notes: tuple[str, ...] = ()
+    folded: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

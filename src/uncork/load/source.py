@@ -61,7 +61,7 @@ def find(
     choice = _guarded(
         path, contents.format, lambda: choose_by_hand(contents, weight, bias, transpose, drop_bias)
     )
-    notes = list(choice.notes)
+    notes = [*choice.doubts, *choice.folded, *choice.notes]
     shown = _guarded(path, contents.format, lambda: _shown_domain(contents, choice))
     if not auto:
         chosen = None if given is None else given
