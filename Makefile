@@ -18,7 +18,7 @@ FIND_MODEL := import importlib.util as u; \
 	print(u.find_spec("rapidocr_onnxruntime").submodule_search_locations[0] \
 	+ "/models/ch_PP-OCRv4_rec_infer.onnx")
 
-.PHONY: demo test bench lint style docs clean
+.PHONY: demo test test-gpu bench lint style docs clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/uncork audit "$$($(BIN)/python -c '$(FIND_MODEL)')" --report demo-report.html
@@ -32,6 +32,11 @@ test: style
 	@$(BIN)/mypy & types=$$!; \
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --max-worker-restart 0 $(ONLY); \
 	tests=$$?; wait $$types && exit $$tests
+
+# What needs a GPU, and what must also run with the oldest torch: with the python3 that holds torch,
+# on a copy of the tree, nothing installed.
+test-gpu:
+	@$(PYTHON) tests/on_gpu.py
 
 lint: style
 	$(BIN)/mypy

@@ -94,6 +94,15 @@ def gradients(model, loss):
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
+def _keeps_positions_of_each_row(model, ids):
+    """Whether transformers itself takes a matrix as `logits_to_keep`, as newer ones do."""
+    try:
+        logits = model(ids, logits_to_keep=torch.tensor([[0, 3], [2, 5]])).logits
+    except (IndexError, ValueError, TypeError):
+        return False
+    return logits.shape[:2] == (2, 2)
+
+
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "granite", "cohere"])
 def test_softmax_in_place_of_softmax_changes_nothing(kind):
     model, ids = made(kind)
@@ -110,6 +119,8 @@ def test_softmax_in_place_of_softmax_changes_nothing(kind):
         {"labels": labels[:, 5:7], "logits_to_keep": torch.tensor([[0, 3], [2, 5]])},
         {"labels": labels[kept], "logits_to_keep": kept},
     ]
+    if not _keeps_positions_of_each_row(model, ids):
+        calls = [call for call in calls if getattr(call.get("logits_to_keep"), "ndim", 1) < 2]
     before = [model(ids, **call) for call in calls]
     truths = [gradients(model, output.loss) for output in before]
     unn.heads.replace(model, "softmax")

@@ -1,5 +1,7 @@
 """The kernels of the linear losses against their torch twin in float64."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -272,6 +274,53 @@ def test_few_positive_logits_of_bfloat16_are_made_exact_in_whole_rows(
             losses.double().cpu(), expected.losses, rtol=smoothed, atol=smoothed
         )
     assert_same(got._replace(losses=None), expected._replace(losses=None), tolerance=8e-3)
+
+
+@pytest.mark.parametrize(
+    "bias_dtype", [torch.float32, torch.bfloat16] if ON_GPU else [torch.float32]
+)
+@pytest.mark.parametrize("way", ["lists", "small", "wide", "dense"])
+@pytest.mark.parametrize(
+    "name", ["alpha_relu", "entmax", "sparsemax capped", "softmax"] if ON_GPU else ["entmax"]
+)
+def test_a_bias_that_cancels_large_products_costs_no_digits(
+    name, way, bias_dtype, monkeypatch, request
+):
+    """Products near 64 are half a unit apart in bfloat16; their logits near 0 all differ."""
+    if way == "lists":
+        for module in (linear_lists, linear_slices):
+            monkeypatch.setattr(module, "SHARE", 1.0)
+    elif way != "dense":
+        monkeypatch.setattr(linear_slices, "SMALL", 10**12)
+    if way == "wide":
+        request.getfixturevalue("wide_rows")
+    options = CASES[name]
+    if way == "dense":
+        monkeypatch.setattr(linear_lists.Lists, "collect", classmethod(lambda cls, head: None))
+        options = dataclasses.replace(options, float32_accumulation=True)
+    wanted = Wanted(False, True, True, options.fixed)
+
+    def errors(shift):
+        """Of loss and gradients where every product is larger by shift, and every bias smaller."""
+        tensors = made(0.2)
+        tensors[0][:, 0], tensors[1][:, 0] = shift / 8, 8.0
+        tensors[2] -= shift
+        tensors[2][11], tensors[2][12] = -torch.inf, -1e9
+        tensors = in_bfloat16(tensors)
+        tensors[2] = tensors[2].to(bias_dtype)
+        with kernels_on():
+            got = computed(tensors, options, wanted)
+        pairs = zip(got, exact(tensors, options, wanted), strict=True)
+        return [
+            float((mine.double().cpu() - truth).norm() / truth.norm())
+            for mine, truth in pairs
+            if truth is not None
+        ]
+
+    plain, cancelled = errors(0.0), errors(64.0)
+    assert all(b <= 2 * a + 2**-8 for a, b in zip(plain, cancelled, strict=True)), (
+        plain, cancelled,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("longest", "wide"), [(2, False), (16, True)])

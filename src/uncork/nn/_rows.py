@@ -14,6 +14,13 @@ Alpha = float | Tensor
 BLOCK_ELEMENTS = 1 << 19
 
 _LOW_PRECISION = (torch.float16, torch.bfloat16)
+# Asked once: torch.compile of torch 2.11 cannot trace the question.
+_AUTOCAST = frozenset(
+    device
+    for device in ("cpu", "cuda", "mps", "xpu", "hpu", "xla", "mtia", "maia", "ipu",
+                   torch._C._get_privateuse1_backend_name())
+    if torch.amp.is_autocast_available(device)
+)  # fmt: skip
 
 
 def check_alpha(alpha: Alpha, lowest: float, *, strict: bool, name: str = "alpha") -> Alpha:
@@ -46,7 +53,7 @@ def check_floating(input: Tensor) -> None:
 
 def under_autocast(device: str) -> bool:
     """Whether autocast is on; it is not where there is none, on `meta` for one."""
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return device in _AUTOCAST and torch.is_autocast_enabled(device)
 
 
 def output_dtype(input: Tensor, dtype: torch.dtype | None) -> torch.dtype:

@@ -90,7 +90,7 @@ class Lists:
                 slack=SLACK[head.x.dtype], tolerance=_TOLERANCE, KIND=head.kind,
                 BRACKET=alpha > 2, STEPS=STEPS, SEARCH=not fixed, K=k, E=8,
                 D=min(512, max(32, power_of_two(head.x.shape[1]))), num_warps=4,
-                **head.shared(),
+                **head.exact(),
             )  # fmt: skip
         sparse_rows_kernel[(n,)](
             lists.values, lists.classes, lists.counts, head.tops, head.shifts, head.index,

@@ -14,11 +14,12 @@ SLACK = {torch.float32: 1e-6, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
 
 
 class Part(NamedTuple):
-    """Some classes, and their weights: views made once, and not for every block of rows."""
+    """Some classes, their weights and biases: views made once, and not for every block of rows."""
 
     classes: slice
     weight: Tensor
     transposed: Tensor
+    bias: Tensor | None
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor, begun: bool = True) -> None:
@@ -36,14 +37,41 @@ def add_product(total: Tensor, left: Tensor, right: Tensor, begun: bool = True) 
         torch.mm(left, right, out_dtype=total.dtype, out=total)
 
 
-def cut(weight: Tensor) -> list[Part]:
+def split(bias: Tensor | None, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+    """The bias as a part of that type and what the type cannot hold of it, in float32."""
+    if bias is None or torch.promote_types(bias.dtype, dtype) == dtype:
+        return None if bias is None else bias.to(dtype), None
+    most = torch.finfo(dtype).max
+    finite = bias.isfinite()
+    held = torch.where(finite, bias.clamp(-most, most), bias).to(dtype)
+    return held, torch.where(finite, bias.float() - held.float(), 0.0)
+
+
+def put_logits(out: Tensor, x: Tensor, transposed: Tensor, bias: Tensor | None) -> None:
+    """out = x @ transposed + bias, rounded once: a bias may cancel most of a product, and what is
+    left would be as coarse as the product was."""
+    if bias is None:
+        add_product(out, x, transposed, begun=False)
+    elif out.is_cuda and out.dtype == x.dtype:
+        torch.addmm(bias, x, transposed, out=out)
+    elif out.is_cuda:
+        out.copy_(bias.expand_as(out))
+        add_product(out, x, transposed)
+    else:  # where a 16-bit sum is rounded more than once
+        out.copy_(torch.addmm(bias.float(), x.float(), transposed.float()))
+
+
+def cut(weight: Tensor, bias: Tensor | None) -> list[Part]:
     """All classes of a weight (C, d), as a multiple of 8 and the few left over."""
     classes = weight.shape[0]
     even = classes // 8 * 8
     if even == classes:
-        return [Part(slice(0, classes), weight, weight.t())]
+        return [Part(slice(0, classes), weight, weight.t(), bias)]
     parts = [slice(0, even), slice(even, classes)] if even else [slice(0, classes)]
-    return [Part(part, weight[part], weight[part].t()) for part in parts]
+    return [
+        Part(part, weight[part], weight[part].t(), None if bias is None else bias[part])
+        for part in parts
+    ]
 
 
 def slice_width(rows: int, classes: int, element_size: int, room: int) -> int:

@@ -33,10 +33,12 @@ from uncork.nn.linear_parts import (
     add_product,
     block_size,
     narrowed,
+    put_logits,
     residual_launch,
     row_stride,
     rows_in,
     slice_width,
+    split,
 )
 from uncork.nn.linear_rows import NOTHING, LinearOptions, LinearResult, LinearTensors, Wanted
 from uncork.nn.linear_whole_rows import WholeRows
@@ -112,6 +114,7 @@ class Head:
         classes = self.weight.shape[0]
         self.flat = False  # most rows have many positive entries, as far as is known
         self.kind = kind_of(options.alpha)
+        self.held, self.rest = split(self.bias, self.x.dtype)  # bias inside logits, and beside them
         self.offset = offset_of(options.alpha)  # S = top − c + offset
         self.smooth = options.label_smoothing / classes
         self.index = torch.empty(n, dtype=torch.int64, device=device)  # target, 0 where ignored
@@ -269,8 +272,13 @@ class Head:
     def products(self, room: int) -> Iterator[tuple[int, Tensor]]:
         """(first class, logits (N, width)) of every slice."""
         for part, place in self.slices(room):
-            torch.mm(self.x, self.weight[part].t(), out=place)
+            self.put_logits(place, part)
             yield part.start, place
+
+    def put_logits(self, out: Tensor, classes: slice) -> None:
+        """Logits of some classes, but for the `rest` of the bias."""
+        held = None if self.held is None else self.held[classes]
+        put_logits(out, self.x, self.weight[classes].t(), held)
 
     def slice_bytes(self) -> int:
         """Beside float32 sums of the hidden states' gradient. A small problem has few slices: then
@@ -281,11 +289,18 @@ class Head:
 
     def shared(self) -> dict[str, Any]:
         """What every kernel that reads logits is told."""
+        return self._added(self.rest)
+
+    def exact(self) -> dict[str, Any]:
+        """And those that make logits themselves."""
+        return self._added(self.bias)
+
+    def _added(self, bias: Tensor | None) -> dict[str, Any]:
         cap = self.options.softcap
         return {
-            "bias": self.x if self.bias is None else self.bias,
+            "bias": self.x if bias is None else bias,
             "cap": 1.0 if cap is None else cap,
-            "BIAS": self.bias is not None,
+            "BIAS": bias is not None,
             "CAP": cap is not None,
         }
 
@@ -320,7 +335,7 @@ class Head:
         else:
             slices = self.slices_in(d_weight, logits, room)
         for part, z in slices:
-            add_product(z, self.x, self.weight[part].t(), begun=False)
+            self.put_logits(z, part)
             r = z if z.dtype == self.x.dtype else narrowed(z, self.x.dtype)
             self.residual(part.start, z, r)
             if d_weight is not None:

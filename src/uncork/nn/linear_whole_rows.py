@@ -30,6 +30,7 @@ from uncork.nn.linear_parts import (
     block_rows,
     block_size,
     cut,
+    put_logits,
     row_stride,
 )
 from uncork.nn.linear_weight_sums import WeightSums, extra_bytes
@@ -120,7 +121,7 @@ class WholeRows:
         products = self._buffer(step)[:, : self.classes]
         launches = self._launches(products, wanted.any)
         rows = head.x.shape[0]
-        parts = cut(head.weight)
+        parts = cut(head.weight, head.held)
         for number, start in enumerate(range(0, rows, step)):
             block = slice(start, start + step)
             x, d_x = head.x[block], None if d_input is None else d_input[block]
@@ -128,7 +129,7 @@ class WholeRows:
                 products = products[: rows - start]
             for part in parts:
                 z = products if len(parts) == 1 else products[:, part.classes]
-                torch.mm(x, part.transposed, out=z)
+                put_logits(z, x, part.transposed, part.bias)
             for launch in launches:
                 launch(products.shape[0], start)
             if not wanted.any:
@@ -151,8 +152,9 @@ class WholeRows:
         search = self._search(products, None, gradient=False)
         for start in range(0, rows, step):
             x = head.x[start : start + step]
-            for part in cut(head.weight):
-                torch.mm(x, part.transposed, out=products[: x.shape[0], part.classes])
+            for part in cut(head.weight, head.held):
+                z = products[: x.shape[0], part.classes]
+                put_logits(z, x, part.transposed, part.bias)
             search(x.shape[0], start)
 
     def _rows_in(self, room: int) -> int:
@@ -213,8 +215,11 @@ class WholeRows:
             "D": min(256, max(32, power_of_two(features))), "L": self._lanes, "BITS": self._bits,
         }  # fmt: skip
         if not head.options.fixed:
-            return Repeated(refined_rows_kernel, arguments | {"num_warps": 4})
-        arguments |= {"width": width, "slack": SLACK[head.x.dtype], "ODD": width % 16 > 0}
+            return Repeated(refined_rows_kernel, arguments | head.exact() | {"num_warps": 4})
+        arguments |= {
+            "width": width, "slack": SLACK[head.x.dtype], "ODD": width % 16 > 0,
+            "exact_bias": head.exact()["bias"], "EXACT_BIAS": head.bias is not None,
+        }  # fmt: skip
         return Repeated(
             exact_residual_kernel, arguments | {"num_warps": max(1, self._lanes // 256)}
         )

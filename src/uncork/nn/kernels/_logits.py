@@ -1,4 +1,5 @@
-"""Logits as the kernels of the linear losses read them: a slice of products, bias and cap added."""
+"""Logits as the kernels of the linear losses read them: a slice of them, with what its type could
+not hold of the bias, and the cap."""
 
 from __future__ import annotations
 

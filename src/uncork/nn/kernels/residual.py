@@ -43,14 +43,15 @@ def residual_kernel(
 
 @triton.jit(do_not_specialize=["begin"])
 def exact_residual_kernel(
-    slice_, x, weight, marks, classes, values, sums, state, targets, bias, weights,
+    slice_, x, weight, marks, classes, values, sums, state, targets, bias, exact_bias, weights,
     n, begin, width, stride, words, features, stride_x, stride_w, alpha, cap, slack,
-    KIND: tl.constexpr, BIAS: tl.constexpr, CAP: tl.constexpr, ODD: tl.constexpr,
-    SMOOTH: tl.constexpr, WEIGHTS: tl.constexpr, GRADIENT: tl.constexpr, K: tl.constexpr,
-    E: tl.constexpr, D: tl.constexpr, L: tl.constexpr, BITS: tl.constexpr,
+    KIND: tl.constexpr, BIAS: tl.constexpr, EXACT_BIAS: tl.constexpr, CAP: tl.constexpr,
+    ODD: tl.constexpr, SMOOTH: tl.constexpr, WEIGHTS: tl.constexpr, GRADIENT: tl.constexpr,
+    K: tl.constexpr, E: tl.constexpr, D: tl.constexpr, L: tl.constexpr, BITS: tl.constexpr,
 ):  # fmt: skip
     """The same of all classes at once, in place, and rows with few positive entries once more from
-    float32 logits: otherwise as `refined_rows_kernel`, marks (rows, words, L)."""
+    float32 logits: otherwise as `refined_rows_kernel`, marks (rows, words, L). exact_bias is the
+    whole of the bias, and `bias` what the slice does not hold of it."""
     row = tl.program_id(0).to(tl.int64)
     known = row + begin
     own_slice = slice_ + row * stride
@@ -65,9 +66,9 @@ def exact_residual_kernel(
     tl.debug_barrier()
     refine_row(
         own_slice, x + known * stride_x, weight, own_marks, classes + row * K, values + row * K,
-        sums + known * 4, state + known, target, bias, weights,
+        sums + known * 4, state + known, target, exact_bias, weights,
         n, words, features, stride_w, alpha, cap, 0.0,
-        KIND, False, 0, False, BIAS, CAP, SMOOTH, WEIGHTS, GRADIENT, K, E, D, L, BITS,
+        KIND, False, 0, False, EXACT_BIAS, CAP, SMOOTH, WEIGHTS, GRADIENT, K, E, D, L, BITS,
     )  # fmt: skip
 
 
