@@ -12,6 +12,7 @@ import uncork.nn.functional as F  # noqa: E402
 from uncork.nn import (  # noqa: E402
     linear_blocks,
     linear_lists,
+    linear_parts,
     linear_slices,
     linear_whole_rows,
 )
@@ -321,6 +322,23 @@ def test_a_bias_that_cancels_large_products_costs_no_digits(
     assert all(b <= 2 * a + 2**-8 for a, b in zip(plain, cancelled, strict=True)), (
         plain, cancelled,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("classes", [3200, 3203])
+@pytest.mark.parametrize("stride", [0, 16, 32])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_logits_are_rounded_once_with_their_bias(dtype, stride, classes, monkeypatch):
+    monkeypatch.setattr(linear_parts, "ASIDE_BYTES", 20_000)  # a few rows at a time
+    g = torch.Generator().manual_seed(0)
+    x, w = torch.randn(40, 64, generator=g), torch.randn(classes, 64, generator=g) / 8
+    bias = torch.randn(classes, generator=g) - 64.0
+    x[:, 0], w[:, 0] = 8.0, 8.0
+    x, w, bias = (tensor.to(DEVICE, dtype) for tensor in (x, w, bias))
+    room = torch.empty(40, classes + stride, device=DEVICE, dtype=dtype)
+    linear_parts.put_logits(room[:, :classes], x, w.t(), bias)
+    exact = x.double() @ w.double().T + bias.double()
+    errors = (room[:, :classes].double() - exact).abs()
+    assert (errors <= 1.01 * torch.finfo(dtype).eps / 2 * exact.abs() + 1e-4).all()
 
 
 @pytest.mark.parametrize(("longest", "wide"), [(2, False), (16, True)])

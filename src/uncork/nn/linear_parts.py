@@ -11,6 +11,7 @@ Tensor = torch.Tensor
 
 # Twice how far a product of this type may be off, as a share of its size.
 SLACK = {torch.float32: 1e-6, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
+ASIDE_BYTES = 32 << 20  # of logits, before they are put in their place
 
 
 class Part(NamedTuple):
@@ -53,7 +54,13 @@ def put_logits(out: Tensor, x: Tensor, transposed: Tensor, bias: Tensor | None) 
     if bias is None:
         add_product(out, x, transposed, begun=False)
     elif out.is_cuda and out.dtype == x.dtype:
-        torch.addmm(bias, x, transposed, out=out)
+        if out.is_contiguous():
+            torch.addmm(bias, x, transposed, out=out)
+            return
+        # Into rows that lie apart, cuBLAS adds to a product that it has rounded already.
+        step = max(1, ASIDE_BYTES // (out.shape[1] * out.element_size()))
+        for rows, put in zip(x.split(step), out.split(step), strict=True):
+            put.copy_(torch.addmm(bias, rows, transposed))
     elif out.is_cuda:
         out.copy_(bias.expand_as(out))
         add_product(out, x, transposed)
