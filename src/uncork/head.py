@@ -12,6 +12,7 @@ import numpy as np
 
 from uncork.domain import Box, Domain
 from uncork.errors import UncorkError
+from uncork.reading import Reading
 
 # Types whose every value is exact in float64. Wider integers are checked value by value.
 _EXACT = {
@@ -37,7 +38,8 @@ class Head:
 
     `weight` (classes, features) and `bias` (classes,) keep the type they are given in, and may be
     memory-mapped: nothing is copied. Every value must be finite and exact in float64, because a
-    verdict is a statement about exactly these numbers.
+    verdict is a statement about exactly these numbers. `reading` says which tensors of a source
+    they are, None for a head built by hand.
     """
 
     weight: np.ndarray
@@ -45,6 +47,7 @@ class Head:
     labels: tuple[str, ...] | None
     domain: Domain
     source: str
+    reading: Reading | None
 
     def __init__(
         self,
@@ -54,10 +57,12 @@ class Head:
         domain: Domain | None = None,
         *,
         source: str = "",
+        reading: Reading | None = None,
     ) -> None:
         self.weight = _as_stored(weight, "weight")
         self.domain = Box(100) if domain is None else domain
         self.source = source
+        self.reading = reading
         if self.weight.ndim != 2:
             raise UncorkError(
                 f"weight has shape {self.weight.shape}: a head has two dimensions, "
@@ -139,7 +144,8 @@ class Head:
     def fingerprint(self) -> str:
         """SHA-256 of types, shapes and bytes of weight and bias (little-endian, row by row).
 
-        It says nothing of labels or domain: two heads with one fingerprint are the same function.
+        It says nothing of labels, domain or reading: two heads with one fingerprint are the same
+        function.
         """
         digest = hashlib.sha256(b"uncork head 1\n")
         for name, array in (("weight", self.weight), ("bias", self.bias)):
@@ -151,14 +157,16 @@ class Head:
         return "sha256:" + digest.hexdigest()
 
     def replace(self, **changes: Any) -> Head:
-        """A copy with some of weight, bias, labels, domain, source changed."""
+        """A copy with some of weight, bias, labels, domain, source, reading changed."""
         fields = {
             "weight": self.weight, "bias": self.bias, "labels": self.labels,
-            "domain": self.domain, "source": self.source,
+            "domain": self.domain, "source": self.source, "reading": self.reading,
         }  # fmt: skip
         unknown = set(changes) - set(fields)
         if unknown:
             raise TypeError(f"a head has no {', '.join(sorted(unknown))}")
+        if "bias" in changes and self.reading is not None:
+            fields["reading"] = self.reading.with_bias(changes["bias"] is not None)
         return Head(**{**fields, **changes})
 
 

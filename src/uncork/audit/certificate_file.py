@@ -23,6 +23,7 @@ from uncork.domain.members import domain_from, members_of
 from uncork.domain_file import narrowest
 from uncork.errors import UncorkError
 from uncork.head import Head
+from uncork.reading import reading_from
 from uncork.whole_file import whole_file
 
 VERSION = 2
@@ -59,6 +60,7 @@ def _members(audit: Audit) -> dict[str, np.ndarray]:
         "algorithm": audit.algorithm, "approximate": audit.approximate,
         "device": audit.device, "seconds": audit.seconds,
         "low_precision": audit.low_precision,
+        "reading": None if audit.reading is None else audit.reading.as_dict(),
         "reasons": {str(t): why for t, why in proofs.reasons.items()},
         "asked": None if audit.asked is None else [int(t) for t in audit.asked],
         "exact_witnesses": {
@@ -223,7 +225,7 @@ def _read(archive: Any, source: Path, head: Head | None) -> Audit:
         approximate=bool(header["approximate"]), algorithm=str(header["algorithm"]),
         device=str(header["device"]), seconds=dict(header["seconds"]),
         low_precision=header["low_precision"],
-        altered=altered,
+        altered=altered, reading=reading_from(header.get("reading")),
     )  # fmt: skip
 
 

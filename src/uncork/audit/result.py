@@ -13,6 +13,7 @@ from uncork.audit.verdict import Mixture, Verdict, Witness
 from uncork.domain import Domain
 from uncork.errors import UncorkError
 from uncork.head import Head
+from uncork.reading import Reading, json_keys
 
 
 @dataclass
@@ -40,6 +41,11 @@ class Audit:
     low_precision: dict[str, Any] | None = None
     proven: bool = False  # whether every verdict passed the certifier in this run
     altered: bool = False  # whether its file was changed after it was written
+    reading: Reading | None = None  # which tensors of the source this is about; proves nothing
+
+    def __post_init__(self) -> None:
+        if self.reading is None and self.head is not None:
+            self.reading = self.head.reading
 
     @property
     def classes(self) -> int:
@@ -148,6 +154,7 @@ class Audit:
             "bias": self.has_bias,
             "dtype": self.dtype,
             "domain": self.domain.spec(),
+            **json_keys(self.reading),
             "algorithm": self.algorithm,
             "approximate": self.approximate,
             "device": self.device,

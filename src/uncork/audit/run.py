@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -357,6 +357,9 @@ class _Run:
         self.seconds["certify"] = self.recorder.seconds
         self.seconds["total"] = time.perf_counter() - self.started
         everything = len(self.asked) == head.classes
+        reading = head.reading
+        if reading is not None and self.domain is not head.domain:
+            reading = replace(reading, domain_from="given")
         return Audit(
             proofs,
             head.fingerprint,
@@ -373,4 +376,5 @@ class _Run:
             device=self.backend.name,
             seconds=self.seconds,
             proven=True,  # nothing enters the proofs unless it passed
+            reading=reading,
         )

@@ -19,13 +19,14 @@ from uncork.activations import Runner, State, Statistics, Stopped, open_runner, 
 from uncork.activations.data import named_and_matched
 from uncork.activations.statistics import QUANTILES
 from uncork.cli import options
-from uncork.cli.output import check_outputs, console, emit_json, note, shown
+from uncork.cli.output import check_outputs, console, emit_json, note, print_doubts, shown
 from uncork.domain import Ball, Box, Domain
 from uncork.domain_file import write_domain
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.load.contents import printable
 from uncork.progress import Progress, ProgressBar
+from uncork.reading import json_keys
 from uncork.whole_file import whole_file
 
 _MOST_CLASSES = 10
@@ -141,7 +142,14 @@ def activations(
 
         write_figure(statistics, plot, printable(Path(model).name))
     state.remove()
-    result = {**provenance, **statistics.as_dict(), "domain": str(domain), "domain_file": output}
+    reading = {"reading": json_keys(runner.head.reading)}
+    result = {
+        **provenance,
+        **reading,
+        **statistics.as_dict(),
+        "domain": str(domain),
+        "domain_file": output,
+    }
     if json_file is not None:
         emit_json(result, json_file)
     if json_file != "-":
@@ -181,6 +189,7 @@ def _print(
 ) -> None:
     head: Head = runner.head
     out.print(printable(runner.name), soft_wrap=True)
+    print_doubts(out, head.reading)
     out.print(
         f"{head.classes:,} classes × {head.features:,} features; {items:,} items, "
         f"{statistics.count:,} inputs of the head\n"

@@ -238,8 +238,6 @@ def audit(
     else:
         out = console()
         print_summary(out, result, odd)
-        if origin:
-            out.print(f"the domain: {printable(origin)}", soft_wrap=True)
         written = {"report": report, "certificates": certificates, "JSON": json_file, "XML": junit}
         for what, path in written.items():
             if path is not None:

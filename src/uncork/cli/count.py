@@ -13,6 +13,7 @@ from uncork.cli import count_output as output
 from uncork.cli import options
 from uncork.cli.output import check_outputs, emit_json
 from uncork.errors import UncorkError
+from uncork.reading import json_keys
 
 _EXACT_STEPS = 4_000_000  # big-integer steps that take about a second
 _MOST_CELLS = 10_000
@@ -126,7 +127,7 @@ def _enumerated(source: str, format: Format) -> tuple[dict[str, Any], str]:
     described = {
         "source": source, "fingerprint": head.fingerprint,
         "classes": head.classes, "features": head.features, "bias": head.bias is not None,
-        "domain": "unbounded", "rankings": len(found), "bounded": found.bounded,
+        "domain": "unbounded", "reading": json_keys(head.reading), "rankings": len(found), "bounded": found.bounded,
         "in_general_position": why.expected,
         "coincidences": [
             {"kind": c.kind, "classes": [list(g) for g in c.classes], "text": c.text}

@@ -12,6 +12,7 @@ from typing import Any
 
 from uncork.cli.output import shown
 from uncork.head import Head
+from uncork.reading import doubt_lines
 from uncork.theory import counting
 from uncork.theory.braid import Rankings
 from uncork.theory.walls import Explanation
@@ -241,6 +242,7 @@ def rankings_text(head: Head, found: Rankings, why: Explanation) -> str:
         f"{head.classes} classes, {head.features} features, "
         f"{'no' if head.bias is None else 'with'} bias: {len(found):,} feasible rankings, "
         f"{found.bounded:,} in bounded regions; {facets:,} pairs of regions share a facet",
+        *doubt_lines(head.reading),
         f"counted from how the walls meet: {why}",
         "",
     ]

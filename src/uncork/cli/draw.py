@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from uncork.cli import options
-from uncork.cli.output import check_outputs, console
+from uncork.cli.output import check_outputs, console, print_doubts
 from uncork.cli.random import Init
 from uncork.errors import UncorkError
 from uncork.load.contents import printable
@@ -120,4 +120,5 @@ def draw(
     chosen = what.value if what is not None else EXAMPLES[figure].what if figure else "both"
     check(head, chosen)
     draw_to(head, output, chosen, extent=extent, title=title)
+    print_doubts(console(), head.reading)
     console().print(f"drawn to {printable(output)}", soft_wrap=True)

@@ -15,6 +15,7 @@ from uncork.cli.output import shown
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.load.contents import printable
+from uncork.reading import doubt_lines
 from uncork.whole_file import whole_file
 
 _MOST_BYTES = 1 << 30
@@ -96,6 +97,7 @@ def write_junit(audit: Audit, failed: Iterable[int], undecided: Iterable[int], p
         skipped="0",
         time=f"{audit.seconds.get('total', 0.0):.3f}",
     )
+    _add_reading(suite, audit)
     rest = sum(audit.counts.values()) - len(failed) - len(undecided)
     source = printable(audit.source)
     ElementTree.SubElement(
@@ -108,7 +110,8 @@ def write_junit(audit: Audit, failed: Iterable[int], undecided: Iterable[int], p
         )
         text = f"proven: no input in {printable(str(audit.domain))} makes it the argmax"
         failure = ElementTree.SubElement(case, "failure", type="unargmaxable", message=text)
-        failure.text = f"its place is taken by {thieves}" if thieves else None
+        taken = [f"its place is taken by {thieves}"] if thieves else []
+        failure.text = "\n".join([*doubt_lines(audit.reading), *taken]) or None
     for t in undecided:
         case = ElementTree.SubElement(suite, "testcase", classname=source, name=_name(audit, t))
         why = printable(audit.proofs.reasons.get(t, ""))
@@ -119,6 +122,15 @@ def write_junit(audit: Audit, failed: Iterable[int], undecided: Iterable[int], p
     text = ElementTree.tostring(suites, encoding="unicode")
     with whole_file(path) as target:
         target.write_text(f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n', encoding="utf-8")
+
+
+def _add_reading(suite: ElementTree.Element, audit: Audit) -> None:
+    """Which matrix this is about, as properties of the suite, in the order of audit's lines."""
+    if audit.reading is None:
+        return
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, text in audit.reading.rows():
+        ElementTree.SubElement(properties, "property", name=name, value=text)
 
 
 def _name(audit: Audit, t: int) -> str:

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from uncork.errors import UncorkError
 from uncork.load.contents import printable
+from uncork.reading import Reading, doubt_lines
 from uncork.whole_file import whole_file
 
 _PIPE_WIDTH = 120  # columns where there is no terminal to ask
@@ -58,6 +59,12 @@ def shown(label: str) -> str:
         return repr(label)
     text = printable(label)
     return text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…"
+
+
+def print_doubts(out: Console, reading: Reading | None) -> None:
+    """What is doubtful about the head, a line each: right under the first line of a result."""
+    for line in doubt_lines(reading):
+        out.print(line, style="bold", soft_wrap=True)
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | None]) -> None:

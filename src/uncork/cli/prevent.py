@@ -17,7 +17,7 @@ from uncork.audit import Audit, audit
 from uncork.audit.run import check_time_limit
 from uncork.cli import options
 from uncork.cli.changed_copy import drafted, put_in_place, read_back
-from uncork.cli.output import check_outputs, console, emit_json
+from uncork.cli.output import check_outputs, console, emit_json, print_doubts
 from uncork.cli.random import Init
 from uncork.domain import parse_domain
 from uncork.errors import UncorkError
@@ -27,6 +27,7 @@ from uncork.load.source import Found, find, open_source
 from uncork.random_heads import random_head
 from uncork.reach.prevent import METRICS, Prevention, row_norms
 from uncork.reach.prove_prevented import audit_prevented, made_equal, prevent_as_stored
+from uncork.reading import json_keys
 from uncork.save import check_format, write_head
 from uncork.whole_file import whole_file
 
@@ -224,6 +225,7 @@ def _report(
         "tied": [int(t) for t in result.tied], "made_equal": [int(t) for t in merged],
         "undecided": [int(t) for t in result.undecided],
         "written": out if proven and made is not None else None,
+        "reading": json_keys(before.reading),
         "seconds": {name: float(s) for name, s in result.seconds.items()},
     }  # fmt: skip
     if json_file is not None:
@@ -252,6 +254,7 @@ def _print(
         f"{head.dtype}, {head.domain}",
         soft_wrap=True,
     )
+    print_doubts(to, head.reading)
     if made is not None:
         what = f"rows of length {made.scale:.6g}, no bias" if made.how == "norm" else (
             f"b = −½ wᵀMw, scale of M {made.scale:.6g}"

@@ -17,12 +17,13 @@ from rich.table import Table
 from uncork import __version__
 from uncork.activations.data import named_and_matched
 from uncork.cli import options
-from uncork.cli.output import check_outputs, console, emit_json
+from uncork.cli.output import check_outputs, console, emit_json, print_doubts
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.load import find
 from uncork.load.contents import AmbiguousError, printable
 from uncork.progress import Progress, ProgressBar
+from uncork.reading import json_keys
 from uncork.theory.bottleneck import rank_bound
 from uncork.theory.outputs import (
     Kind,
@@ -279,6 +280,7 @@ def _run(
 
 def _print(out: Console, found: _Found) -> None:
     out.print(printable(found.source), soft_wrap=True)
+    print_doubts(out, None if found.head is None else found.head.reading)
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column(overflow="fold")
@@ -350,6 +352,7 @@ def _as_dict(found: _Found) -> dict[str, Any]:
             "features": found.head.features,
             "bias": found.head.bias is not None,
             "bound": found.bound,
+            "reading": json_keys(found.head.reading),
             "head": _numbers(found.head_spectrum),
         }
     if found.outputs is not None:

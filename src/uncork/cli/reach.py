@@ -14,7 +14,7 @@ from uncork import __version__
 from uncork import chosen_classes as class_choice
 from uncork.audit import audit as run_audit
 from uncork.cli import options
-from uncork.cli.output import check_outputs, console, emit_json
+from uncork.cli.output import check_outputs, console, emit_json, print_doubts
 from uncork.cli.reach_output import LISTED, described, print_result
 from uncork.cli.reach_sets import Question, answer
 from uncork.errors import UncorkError
@@ -31,6 +31,7 @@ from uncork.reach.outlook import Outlook
 from uncork.reach.probability import highest_probability
 from uncork.reach.rank import best_rank
 from uncork.reach.sparse import sparse_probability
+from uncork.reading import json_keys
 
 
 class Output(str, Enum):
@@ -145,7 +146,8 @@ def reach(
     )
     head = found.head
     if check is not None:
-        _report_check(_checked(check, head, device.value, jobs), check, source, json_file, began)
+        checked = _checked(check, head, device.value, jobs)
+        _report_check(checked, check, head, source, json_file, began)
         return
     if question is not None:
         if not answer(question, head, source, json_file, began):
@@ -203,18 +205,19 @@ def _checked(path: str, head: Head, device: str, jobs: int | None) -> Checked:
 
 
 def _report_check(
-    checked: Checked, path: str, source: str, json_file: str | None, began: float
+    checked: Checked, path: str, head: Head, source: str, json_file: str | None, began: float
 ) -> None:
     seconds = round(time.perf_counter() - began, 6)
     described = {
         "uncork": __version__, "certificates": path, "source": source, "ok": checked.ok,
-        "held": checked.held,
+        "held": checked.held, "reading": json_keys(head.reading),
         "failed": [{"class": t, "reason": why} for t, why in checked.failed], "seconds": seconds,
     }  # fmt: skip
     if json_file is not None:
         emit_json(described, json_file)
     if json_file != "-":
         out = console()
+        print_doubts(out, head.reading)
         for what, count in checked.held.items():
             out.print(f"{count:>9,} classes: both bounds on the {what} hold")
         for t, why in checked.failed[:LISTED]:

@@ -9,13 +9,14 @@ import numpy as np
 from rich.table import Table
 
 from uncork import __version__
-from uncork.cli.output import console, shown
+from uncork.cli.output import console, print_doubts, shown
 from uncork.head import Head
 from uncork.load.contents import printable
 from uncork.reach.certificates import Certificates
 from uncork.reach.probability import HighestProbability
 from uncork.reach.rank import BestRank
 from uncork.reach.sparse import SparseProbability
+from uncork.reading import json_keys
 
 LISTED = 20
 _ANSWER = {1: True, 0: False, -1: None}
@@ -50,7 +51,7 @@ def described(
             row["best_rank"] = {"lower": low, "upper": high}
     return {
         "uncork": __version__, "source": source, "fingerprint": head.fingerprint,
-        "domain": str(head.domain), "temperature": temperature,
+        "domain": str(head.domain), "reading": json_keys(head.reading), "temperature": temperature,
         "alpha": 1.0 if result.sparse is None else result.sparse.alpha, "top": top, "reach": rows,
         "seconds": round(time.perf_counter() - began, 6),
     }  # fmt: skip
@@ -72,6 +73,7 @@ def print_result(
         f"inputs in {printable(str(head.domain))}",
         soft_wrap=True,
     )
+    print_doubts(out, head.reading)
     if not len(asked):
         out.print("no class is unargmaxable: every one can be first (--classes asks about others)")
         return

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from uncork import __version__
-from uncork.cli.output import console, emit_json, shown
+from uncork.cli.output import console, emit_json, print_doubts, shown
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.load.contents import printable
 from uncork.reach.sets import Arrangement, can_be_top, can_lead, can_rank_above
+from uncork.reading import json_keys
 
 _LISTED = 12
 
@@ -78,7 +79,7 @@ def _described(
         proof = {"pairs": found.pairs.tolist(), "weights": [str(w) for w in found.weights]}
     return {
         "uncork": __version__, "source": source, "fingerprint": head.fingerprint,
-        "domain": str(head.domain), "asked": question.option.lstrip("-"), "classes": classes,
+        "domain": str(head.domain), "reading": json_keys(head.reading), "asked": question.option.lstrip("-"), "classes": classes,
         "possible": found.possible, "proof": proof, "seconds": seconds,
     }  # fmt: skip
 
@@ -93,6 +94,7 @@ def _print(
         f"inputs in {printable(str(head.domain))}",
         soft_wrap=True,
     )
+    print_doubts(out, head.reading)
     names = [_name(head, t) for t in classes]
     asked = {
         "--above": f"{names[0]} above {names[-1]}",

@@ -20,7 +20,7 @@ from uncork.audit.run import check_time_limit
 from uncork.chosen_classes import HELP, chosen_classes
 from uncork.cli import options
 from uncork.cli.changed_copy import drafted, put_in_place, read_back
-from uncork.cli.output import check_outputs, console, emit_json, shown
+from uncork.cli.output import check_outputs, console, emit_json, print_doubts, shown
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.load.contents import printable
@@ -29,6 +29,7 @@ from uncork.progress import Progress, ProgressBar
 from uncork.reach.prove_repaired import audit_repaired, witnesses_of
 from uncork.reach.repair import Repair, repair
 from uncork.reach.repair_price import Price, price, read_inputs
+from uncork.reading import json_keys
 from uncork.save import check_format, write_head
 from uncork.whole_file import whole_file
 
@@ -248,7 +249,7 @@ def _described(
         "tied": [int(t) for t in proven.tied], "notes": list(made.notes),
         "price": None if cost is None else {**asdict(cost), "share": cost.share,
                                             "states": states or "witnesses of the audit"},
-        "written": written,
+        "written": written, "reading": json_keys(head.reading),
         "seconds": {name: float(s) for name, s in proven.seconds.items()},
     }  # fmt: skip
     if low is not None:
@@ -266,6 +267,7 @@ def _print(
         f"{head.dtype}, {head.domain}",
         soft_wrap=True,
     )
+    print_doubts(to, head.reading)
     if not len(made.freed) and not len(made.left):
         to.print("nothing to repair: every class asked for is argmaxable or tied already")
     elif made.how == "bias":

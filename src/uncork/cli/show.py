@@ -60,20 +60,24 @@ def _print(out: Console, found: Description, every: bool) -> None:
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     facts.add_column(style="bold")
     facts.add_column(overflow="fold")
+    read = [] if head.reading is None else head.reading.rows()
+    _add(facts, read, "careful")
     facts.add_row("head", f"{head.classes:,} classes × {head.features:,} features, {head.dtype}")
-    facts.add_row("weight", printable(f"{found.weight or ''} ({found.why})"))
-    if found.bias:
-        facts.add_row("bias", printable(found.bias))
-    else:
-        facts.add_row("bias", "none" if head.bias is None else "yes")
+    _add(facts, read, "weight", "bias", "folded in")
     for name, value in (*_labels(found), *_domain(found)):
         facts.add_row(name, value)
     facts.add_row("fingerprint", head.fingerprint)
     for name, value in _odd(found):
         facts.add_row(name, value)
-    for note in found.notes:
-        facts.add_row("note", printable(note))
+    _add(facts, read, "note")
     out.print(facts)
+
+
+def _add(facts: Table, read: list[tuple[str, str]], *kinds: str) -> None:
+    """What audit says of the head too: those lines of it that are about these."""
+    for name, text in read:
+        if name in kinds:
+            facts.add_row(name, text)
 
 
 def _labels(found: Description) -> list[tuple[str, str]]:
@@ -94,7 +98,7 @@ def _labels(found: Description) -> list[tuple[str, str]]:
         if ids:
             what = "" if name == "padding" else "  " + _few([head.labels[k] for k in ids])
             lines.append((f"{name} rows", f"{len(ids):,}: {some(ids)}{what}"))
-    return lines + [("", printable(text)) for text in vocabulary.notes]
+    return lines
 
 
 def _few(labels: Sequence[str]) -> str:

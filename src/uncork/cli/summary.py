@@ -7,9 +7,10 @@ from rich.console import Console
 from rich.table import Table
 
 from uncork.audit import Audit
-from uncork.cli.output import shown
+from uncork.cli.output import print_doubts, shown
 from uncork.load.contents import printable
 from uncork.load.odd_rows import OddRows
+from uncork.reading import CAREFUL
 
 _MOST_CLASSES = 10
 _MOST_THIEVES = 3
@@ -19,11 +20,13 @@ _STAGES = ("load", "prepare", "screen", "decide", "certify")
 
 def print_summary(out: Console, audit: Audit, odd: OddRows | None = None) -> None:
     out.print(printable(audit.source) or "head", soft_wrap=True)
+    print_doubts(out, audit.reading)
     bias = "with bias" if audit.has_bias else "no bias"
     out.print(
         f"{audit.classes:,} classes × {audit.features:,} features, {audit.dtype}, {bias}; "
         f"inputs in {audit.domain}"
     )
+    _print_reading(out, audit)
     if audit.asked is not None:
         out.print(f"asked about {len(audit.asked):,} of the classes")
     out.print()
@@ -44,6 +47,13 @@ def print_summary(out: Console, audit: Audit, odd: OddRows | None = None) -> Non
     decided = audit.classes - len(np.flatnonzero(audit.proofs.verdicts == 0))
     if audit.proven and decided:
         out.print(f"proven: each of the {decided:,} verdicts passed the certifier")
+
+
+def _print_reading(out: Console, audit: Audit) -> None:
+    """Which matrix this is about, and what is to be known of it; doubts stand further up."""
+    for name, text in () if audit.reading is None else audit.reading.rows():
+        if name != CAREFUL:
+            out.print(f"{name}: {text}", soft_wrap=True)
 
 
 def _print_counts(out: Console, audit: Audit) -> None:

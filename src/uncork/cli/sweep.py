@@ -16,6 +16,7 @@ from uncork.cli import options
 from uncork.cli.output import check_outputs, console, emit_json, note, shown
 from uncork.errors import UncorkError
 from uncork.load.contents import printable
+from uncork.reading import doubt_lines, json_keys
 
 if TYPE_CHECKING:
     from uncork.sweep import Outcome, Task
@@ -122,6 +123,10 @@ def sweep_and_print(
     if json_file is not None:
         emit_json([_described(outcome) for outcome in outcomes], json_file)
     if json_file != "-":
+        for outcome in outcomes:
+            for line in doubt_lines(outcome.reading):
+                name = shown(outcome.task.name)
+                console().print(f"{name}: {line}", style="bold", soft_wrap=True)
         console().print(_table(outcomes))
         stored = sum(outcome.state in ("stored", "was stored") for outcome in outcomes)
         where = printable(opened.name)
@@ -140,6 +145,7 @@ def _described(outcome: Outcome) -> dict[str, object]:
         "unargmaxable": outcome.unargmaxable,
         "undecided": outcome.undecided,
         "error": outcome.error,
+        **json_keys(outcome.reading),
     }
 
 
@@ -149,6 +155,7 @@ def _table(outcomes: list[Outcome]) -> Table:
     table.add_column("classes", justify="right")
     table.add_column("features", justify="right")
     table.add_column("unargmaxable", justify="right")
+    table.add_column("weight", overflow="fold")
     table.add_column("")
     for outcome in outcomes:
         found = outcome.plan
@@ -157,6 +164,7 @@ def _table(outcomes: list[Outcome]) -> Table:
             "" if found is None else f"{found.classes:,}",
             "" if found is None else f"{found.features:,}",
             "" if outcome.unargmaxable is None else f"{outcome.unargmaxable:,}",
+            "" if outcome.reading is None else shown(outcome.reading.weight),
             _state(outcome),
         )
     return table

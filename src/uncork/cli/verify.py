@@ -12,11 +12,12 @@ from uncork import __version__
 from uncork.audit import Audit, Verification
 from uncork.audit.verify import verify as check
 from uncork.cli import options
-from uncork.cli.output import check_outputs, console, emit_json, shown
+from uncork.cli.output import check_outputs, console, emit_json, print_doubts, shown
 from uncork.head import Head
 from uncork.load import load
 from uncork.load.contents import printable
 from uncork.progress import Progress, ProgressBar
+from uncork.reading import json_keys
 
 _MOST_FAILED = 20
 
@@ -64,6 +65,7 @@ def verify(
         "source": source,
         "fingerprint": audit.fingerprint,
         "domain": audit.domain.spec(),
+        "reading": json_keys(head.reading),
         "ok": found.ok and other is None,
         "held": found.held,
         "failed": [
@@ -111,12 +113,14 @@ def _print(result: dict[str, Any], head: Head) -> None:
             f"{printable(result['reason'])}",
             soft_wrap=True,
         )
+        print_doubts(out, head.reading)
         return
     out.print(
         f"{printable(result['source'])}: {head.classes:,} classes × {head.features:,} features; "
         f"inputs in {printable(result['domain'])}",
         soft_wrap=True,
     )
+    print_doubts(out, head.reading)
     for verdict, count in result["held"].items():
         out.print(f"  {count:>9,} {verdict}: the proof holds")
     if result["undecided"]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from uncork.domain import Domain
 from uncork.errors import UncorkError
+from uncork.text import printable as printable  # for the readers beside this file
 
 _LISTED = 8  # how many tensors an error names before it says "and N more"
 
@@ -120,11 +121,6 @@ class Contents:
 
 class AmbiguousError(UncorkError):
     """The file can be read, but does not say by itself which tensor is the head."""
-
-
-def printable(text: str) -> str:
-    """Text from a file, with what would move the cursor or break the line written as escapes."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def require_file(path: Path) -> None:

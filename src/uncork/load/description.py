@@ -11,6 +11,7 @@ from uncork.head import Head
 from uncork.load.contents import AmbiguousError, FoundDomain, Vocabulary
 from uncork.load.odd_rows import OddRows, odd_rows
 from uncork.load.source import Source, find, open_source
+from uncork.reading import json_keys
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Description:
             "notes": list(self.notes),
         }
         if head is not None:
+            said = json_keys(head.reading)
             found |= {
                 "weight": self.weight,
                 "bias": self.bias,
@@ -70,6 +72,7 @@ class Description:
                 "labels": None if head.labels is None else len(head.labels),
                 "labels_from": self.labels_from,
                 "labels_notes": list(self.vocabulary.notes),
+                **{name: said[name] for name in ("doubts", "folded", "preceded_by")},
                 "domain_shown": None
                 if self.shown_domain is None
                 else {

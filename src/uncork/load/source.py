@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from uncork.load.contents import (
 from uncork.load.formats import FOLDER, recognise
 from uncork.load.hugging_face.hub_address import is_address, parse_address
 from uncork.load.vocabulary import read_vocabulary
+from uncork.reading import Reading
 
 Source = str | os.PathLike[str]
 T = TypeVar("T")
@@ -61,7 +63,9 @@ def find(
     choice = _guarded(
         path, contents.format, lambda: choose_by_hand(contents, weight, bias, transpose, drop_bias)
     )
-    notes = [*choice.doubts, *choice.folded, *choice.notes]
+    notes = list(choice.notes)
+    if drop_bias:
+        notes.append("any bias was left out (--drop-bias)")
     shown = _guarded(path, contents.format, lambda: _shown_domain(contents, choice))
     if not auto:
         chosen = None if given is None else given
@@ -86,10 +90,21 @@ def find(
     else:
         vocabulary = Vocabulary(tuple(labels), "given")
     if vocabulary.labels is not None:
-        head = Head(head.weight, head.bias, vocabulary.labels, head.domain, source=str(path))
+        head = head.replace(labels=vocabulary.labels)
+    head.reading = Reading(
+        weight=choice.weight_name,
+        bias=choice.bias_name or (None if choice.bias is None else ""),
+        why=choice.why,
+        folded=choice.folded,
+        labels_from=vocabulary.source if vocabulary.labels is not None else "",
+        preceded_by=_preceded_by(shown),
+        domain_from=_in_words(domain, shown),
+        doubts=choice.doubts,
+        notes=(*notes, *vocabulary.notes),
+    )
     return Found(
         head, contents, choice.weight_name, choice.bias_name, choice.why, vocabulary, shown,
-        domain_from, tuple(notes),
+        domain_from, (*choice.doubts, *choice.folded, *notes),
     )  # fmt: skip
 
 
@@ -138,6 +153,33 @@ def _shown_domain(contents: Contents, choice: Choice) -> FoundDomain | None:
     if shown is not None:
         shown.domain.check(choice.weight.shape[1])
     return shown
+
+
+def _preceded_by(shown: FoundDomain | None) -> str:
+    """What stands before the head, and what of it nobody saw."""
+    if shown is None:
+        return ""
+    what = re.sub(r" precedes the (head|classifier)", "", shown.why)
+    return what + (f"; assumed, not seen: {shown.assumed}" if shown.assumed else "")
+
+
+def _in_words(domain: Domain | str | None, shown: FoundDomain | None) -> str:
+    """How the head came by its domain."""
+    if domain is None:
+        if shown is None:
+            return "assumed: the source does not show what precedes the head"
+        return "assumed; --domain auto would take what precedes the head"
+    text = domain.strip() if isinstance(domain, str) else ""
+    if text == "auto":
+        if shown is None:
+            return "assumed: the source does not show what precedes the head"
+        return "what precedes the head"
+    if text.startswith("@"):
+        from uncork.domain_file import read_domain
+
+        said = read_domain(text[1:])[1].get("assumption", "")
+        return text[1:] + (f", {said}" if isinstance(said, str) and said else "")
+    return "given"
 
 
 def _guarded(path: Path, kind: str, work: Callable[[], T]) -> T:

@@ -78,7 +78,7 @@ def as_stored(head: Head, made: Prevention) -> Head:
                 f"fit into {stored.dtype}: choose a smaller scale, or scale the weights down first"
             )
         bias = rounded
-    return Head(made.weight, bias, head.labels, head.domain, source=head.source)
+    return head.replace(weight=made.weight, bias=bias)
 
 
 def _refused(head: Head, made: Prevention, backend: Backend) -> np.ndarray:

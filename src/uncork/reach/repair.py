@@ -74,7 +74,7 @@ class Repair:
         bias = self.bias
         if bias is not None and stored.dtype.kind not in "iub":
             bias = bias.astype(stored.dtype)
-        return Head(self.weight, bias, like.labels, like.domain, source=like.source)
+        return like.replace(weight=self.weight, bias=bias)
 
 
 def repair(

@@ -17,6 +17,7 @@ from typing import Any
 from uncork.audit.result import Audit
 from uncork.load.contents import printable
 from uncork.load.odd_rows import OddRows
+from uncork.reading import CAREFUL, Reading
 from uncork.report.data import embedded, report_data
 from uncork.report.shown import Shown, shown_audit
 from uncork.report.wording import Asked
@@ -78,6 +79,8 @@ def filled(shown: Shown, start: str, end: str, navigation: str = "", live: str =
             f"{facts['classes']:,} classes × {facts['features']:,} features, {facts['dtype']}, "
             + ("with bias" if facts["bias"] else "no bias")
         ),
+        "doubts": doubts(shown.reading),
+        "read": _read(shown.reading),
         "assumed": escaped(facts["assumed"]),
         "bias": "z = Wx + b" if facts["bias"] else "z = Wx",
         "domain": escaped(_short(facts["domain"])),
@@ -108,6 +111,24 @@ def _scoped(module: str) -> str:
 def escaped(text: str) -> str:
     """Text for markup, with what would not show written as escapes."""
     return html.escape(printable(text))
+
+
+def doubts(reading: Reading | None) -> str:
+    """What is doubtful about the head: markup to stand above everything else."""
+    texts = () if reading is None else reading.doubts
+    return "\n".join(
+        f'<p class="careful"><b>{CAREFUL.title()}:</b> <bdi>{escaped(text)}</bdi></p>'
+        for text in texts
+    )
+
+
+def _read(reading: Reading | None) -> str:
+    """Which tensors of the source it is about, and what is to be known of them."""
+    rows = [] if reading is None else [row for row in reading.rows() if row[0] != CAREFUL]
+    lines = "\n".join(
+        f"    <dt>{name}</dt><dd><bdi>{escaped(text)}</bdi></dd>" for name, text in rows
+    )
+    return f'<dl class="facts read" id="read">\n{lines}\n  </dl>' if rows else ""
 
 
 def _origin(text: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from uncork.audit.result import Audit
 from uncork.audit.verdict import Mixture, Verdict
 from uncork.load.odd_rows import OddRows, odd_rows
+from uncork.reading import Reading
 from uncork.report.neighbours import nearest_rows, row_norms, runners_up
 from uncork.report.wording import Asked, answer, checking_commands, in_words, on_the_command_line
 
@@ -57,6 +58,7 @@ class Shown:
     runners_up: Beside | None = None
     odd: OddRows | None = None
     outlook: Any = None  # reach.outlook.Outlook
+    reading: Reading | None = None
 
 
 def shown_audit(
@@ -104,6 +106,7 @@ def shown_audit(
         reasons={t: audit.proofs.reasons.get(t, "") for t in audit.undecided.tolist()},
         odd=odd,
         outlook=outlook,
+        reading=audit.reading,
     )
     if head is not None:
         _add_details(shown, audit)

@@ -15,17 +15,26 @@ from uncork.store import StoredAudit
 FORMATS = ("text", "markdown", "csv", "latex", "json")
 _MODEL_COLUMNS = (
     "group", "model", "classes", "features", "bias", "domain", "potentially", "unargmaxable",
-    "tied", "undecided",
+    "tied", "undecided", "weight", "careful",
 )  # fmt: skip
-_GROUP_COLUMNS = ("group", "models", "with unargmaxable", "unargmaxable", "most in one model")
+_GROUP_COLUMNS = (
+    "group",
+    "models",
+    "with unargmaxable",
+    "unargmaxable",
+    "most in one model",
+    "doubtful",
+)
 _HEADINGS = {"potentially": "potentially unargmaxable"}
-_TEXT_COLUMNS = {"group", "model", "bias", "domain"}
+_READ_COLUMNS = {"weight", "careful"}  # what was read: empty for random heads
+_TEXT_COLUMNS = {"group", "model", "bias", "domain", *_READ_COLUMNS}
 Rows = list[dict[str, Any]]
 
 
 def model_rows(audits: Sequence[StoredAudit]) -> Rows:
     """Tables 4 to 8: how many classes the approximate algorithm gives up on, and how many are
-    unargmaxable. The first is empty where its iterations were not counted."""
+    unargmaxable. The first is empty where its iterations were not counted. The last two say which
+    tensor it is about, and what is doubtful of that."""
     ordered = sorted(audits, key=lambda audit: (audit.group, audit.name, audit.id))
     return [
         {
@@ -39,6 +48,8 @@ def model_rows(audits: Sequence[StoredAudit]) -> Rows:
             "unargmaxable": None if audit.approximate else audit.unargmaxable,
             "tied": audit.tied,
             "undecided": None if audit.approximate else audit.undecided,
+            "weight": None if audit.reading is None else audit.reading.weight,
+            "careful": None if audit.reading is None else "; ".join(audit.reading.doubts) or None,
         }
         for audit in ordered
     ]
@@ -57,6 +68,7 @@ def group_rows(audits: Sequence[StoredAudit]) -> Rows:
             "with unargmaxable": sum(audit.unargmaxable > 0 for audit in members),
             "unargmaxable": sum(audit.unargmaxable for audit in members),
             "most in one model": max(audit.unargmaxable for audit in members),
+            "doubtful": sum(bool(audit.reading and audit.reading.doubts) for audit in members),
         }
         for name, members in sorted(groups.items())
     ]
@@ -67,6 +79,9 @@ def render(rows: Rows, form: str, *, summary: bool = False) -> str:
     columns = _GROUP_COLUMNS if summary else _MODEL_COLUMNS
     if form == "json":
         return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+    if form != "csv":  # for people: no column of nothing but dashes
+        kept = {row_name for row in rows for row_name in row if row[row_name] is not None}
+        columns = tuple(name for name in columns if name in kept or name not in _READ_COLUMNS)
     header = [_HEADINGS.get(name, name) for name in columns]
     if form == "csv":
         buffer = io.StringIO()

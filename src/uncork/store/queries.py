@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Select, select
 
 from uncork.audit.verdict import Verdict
+from uncork.reading import Reading, reading_from
 from uncork.store import schema
 
 
@@ -42,6 +43,7 @@ class StoredAudit:
     certificates: str | None
     uncork: str
     created: datetime.datetime
+    reading: Reading | None = None  # of audits of an earlier uncork, and of random heads: none
 
 
 def audit_query() -> Select[Any]:
@@ -50,7 +52,7 @@ def audit_query() -> Select[Any]:
         a.id, m.fingerprint, a.name, a.group_name.label("group"), a.source, m.classes, m.features,
         m.dtype, m.has_bias, a.domain, a.algorithm, a.approximate, a.asked, a.argmaxable,
         a.unargmaxable, a.tied, a.undecided, a.patience, a.potentially, a.proven, a.device,
-        a.seconds, a.certificates, a.uncork, a.created,
+        a.seconds, a.certificates, a.uncork, a.created, a.reading,
     ).join_from(schema.audits, schema.models)  # fmt: skip
 
 
@@ -58,6 +60,7 @@ def stored(row: Any) -> StoredAudit:
     fields = dict(row._mapping)
     if fields["created"].tzinfo is None:  # SQLite keeps no time zone
         fields["created"] = fields["created"].replace(tzinfo=datetime.timezone.utc)
+    fields["reading"] = reading_from(fields["reading"])
     return StoredAudit(**fields)
 
 

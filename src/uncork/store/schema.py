@@ -90,6 +90,7 @@ audits = Table(
     Column("device", String(32), nullable=False),
     Column("seconds", JSON, nullable=False),
     Column("certificates", AnyText),  # path of the certificate file
+    Column("reading", JSON(none_as_null=True)),  # which tensors it is about: `Reading.as_dict`
     Column("uncork", String(32), nullable=False),
     Column("created", DateTime(timezone=True), nullable=False),
 )

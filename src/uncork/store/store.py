@@ -102,7 +102,7 @@ class Store:
 
         The same audit is not stored twice: one that is there already is left as it is, unless the
         new one knows more (fewer classes undecided, or iterations where there were none); what only
-        the earlier one knew is kept. `iterations` (C,) are those of the reference algorithm at that
+        the earlier one knew is kept. What was read is what the latest look at the same file says. `iterations` (C,) are those of the reference algorithm at that
         `patience`. The path of a file is stored in full, so that it is found from any folder.
         """
         key = audit_key(audit)
@@ -120,6 +120,7 @@ class Store:
                     schema.audits.c.undecided,
                     schema.audits.c.patience,
                     schema.audits.c.potentially,
+                    schema.audits.c.source,
                 )
                 .where(schema.audits.c.key == key)
                 .with_for_update()
@@ -139,6 +140,10 @@ class Store:
                 same = schema.audits.c.id == audit_id
                 counted = there.patience is None and patience is not None
                 if row["undecided"] >= there.undecided:
+                    if row["reading"] is not None and row["source"] == there.source:
+                        # Said by the latest look at the same file: an earlier uncork said less.
+                        new = {"reading": row["reading"]}
+                        connection.execute(update(schema.audits).where(same).values(**new))
                     if counted and iterations is not None:
                         new = {name: row[name] for name in ("patience", "potentially")}
                         connection.execute(update(schema.audits).where(same).values(**new))
@@ -323,7 +328,7 @@ class Store:
     ) -> Iterator[dict[str, Any]]:
         """Every class of every audit, one after the other, with its audit's name: for export."""
         for audit in self.audits(name=name):
-            after = -1
+            after, reading = -1, audit.reading
             while page := self.classes(audit.id, verdict=verdict, limit=_BATCH, after=after):
                 for row in page:
                     yield {
@@ -333,6 +338,8 @@ class Store:
                         "fingerprint": audit.fingerprint,
                         "domain": audit.domain,
                         **row,
+                        "weight": None if reading is None else reading.weight,
+                        "doubts": [] if reading is None else list(reading.doubts),
                     }
                 after = page[-1]["class"]
 
@@ -397,6 +404,7 @@ def _audit_row(
         "device": audit.device,
         "seconds": {stage: float(value) for stage, value in audit.seconds.items()},
         "certificates": None if certificates is None else _in_full(certificates),
+        "reading": None if audit.reading is None else audit.reading.as_dict(),
         "uncork": __version__,
         "created": _now(),
     }

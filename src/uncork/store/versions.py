@@ -9,8 +9,8 @@ from sqlalchemy import Connection, inspect
 
 from uncork.errors import UncorkError
 
-CURRENT = "0001"
-_KNOWN = ("0001",)  # oldest first
+CURRENT = "0002"
+_KNOWN = ("0001", "0002")  # oldest first
 _LOCK = 0x756E636F726B  # "uncork": the name of the lock under which tables are made
 
 

@@ -55,6 +55,7 @@ def join(parts: Sequence[Decided], whole: bool) -> tuple[Audit, np.ndarray | Non
         device=parts[0].device,
         seconds=seconds,
         proven=bool((proofs.verdicts != Verdict.UNDECIDED).any()),
+        reading=first.reading,
     )
     return joined, iterations
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from uncork.errors import UncorkError
+from uncork.reading import Reading
 from uncork.store import Store
 from uncork.sweep.engines import local_processes, stop
 from uncork.sweep.join import join
@@ -40,6 +41,7 @@ class Outcome:
     unargmaxable: int | None = None
     undecided: int | None = None
     error: str = ""
+    reading: Reading | None = None  # of what is stored
 
 
 @dataclass
@@ -196,6 +198,7 @@ class _Sweep:
         there = self.store.find(found.key, iterations=self._counts(outcome))
         if self.resume and there is not None:
             outcome.audit_id, outcome.unargmaxable = there.id, there.unargmaxable
+            outcome.reading = there.reading
             self._move(outcome, "was stored")
             return
         self._move(outcome, "deciding")
@@ -234,6 +237,7 @@ class _Sweep:
         )
         outcome.unargmaxable = len(audit.unargmaxable)
         outcome.undecided = len(audit.undecided)
+        outcome.reading = audit.reading
         self.kept.forget(found.key)
         self._move(outcome, "stored")
 

@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from uncork.audit.verdict import Verdict
 from uncork.errors import UncorkError
+from uncork.reading import json_keys
 from uncork.report.data import report_data
 from uncork.store import Store, StoredAudit
 from uncork.web import models, queries
@@ -282,7 +283,9 @@ class _Comparisons:
 
 def plain_audit(audit: StoredAudit) -> dict[str, Any]:
     """A stored audit as JSON has it."""
-    return {**dataclasses.asdict(audit), "created": audit.created.isoformat()}
+    plain = {**dataclasses.asdict(audit), "created": audit.created.isoformat()}
+    del plain["reading"]
+    return {**plain, **json_keys(audit.reading)}
 
 
 def _finite(value: Any) -> Any:

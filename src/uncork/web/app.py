@@ -111,11 +111,11 @@ class _Reports:
 
     def __init__(self, store: Store, cache: WeightsCache) -> None:
         self.store, self.cache = store, cache
-        self.kept: OrderedDict[tuple[int, str], str] = OrderedDict()
+        self.kept: OrderedDict[tuple[Any, ...], str] = OrderedDict()
         self.lock = threading.Lock()
 
     def page(self, audit: StoredAudit) -> str:
-        key = (audit.id, audit.created.isoformat())
+        key = (audit.id, audit.created.isoformat(), audit.reading)
         with self.lock:
             if key in self.kept:
                 self.kept.move_to_end(key)

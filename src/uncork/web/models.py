@@ -37,6 +37,14 @@ class AuditItem(BaseModel):
     certificates: str | None
     uncork: str = Field(description="version that made it")
     created: str = Field(description="ISO 8601")
+    weight: str | None = Field(description="tensor that is the weight; null where not known")
+    bias_tensor: str | None
+    why: str = Field(description="why that tensor")
+    folded: list[str] = Field(description="what was worked into the weight")
+    labels_from: str | None
+    preceded_by: str | None = Field(description="what the source shows before the head")
+    doubts: list[str] = Field(description="what must be known first: the source leaves it open")
+    notes: list[str] = Field(description="everything to be known of the head, doubts first")
 
 
 class AuditPage(BaseModel):

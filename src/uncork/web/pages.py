@@ -6,7 +6,7 @@ import json
 import re
 from importlib.resources import files
 
-from uncork.report.page import STYLES, escaped, filled
+from uncork.report.page import STYLES, doubts, escaped, filled
 from uncork.report.shown import Shown
 from uncork.store import StoredAudit
 
@@ -34,7 +34,8 @@ def one_class(audit: StoredAudit, class_id: int) -> str:
     """One class of one audit."""
     data = {"audit": audit.id, "class": class_id}
     name = f'<a href="/audits/{audit.id}"><bdi>{escaped(audit.name)}</bdi></a>'
-    main = '<div id="class"><p class="soft" role="status">Proving it again …</p></div>'
+    main = doubts(audit.reading)
+    main += '<div id="class"><p class="soft" role="status">Proving it again …</p></div>'
     return _page(f"Class {class_id}", name, f"Class {class_id:,}", "", main, "class.js", data)
 
 

@@ -65,6 +65,7 @@ def shown_stored(store: Store, audit: StoredAudit, cache: WeightsCache) -> Shown
         groups=[] if weights is None else [list(group) for group in weights.odd.tied_rows],
         reasons=reasons,
         odd=None if weights is None else weights.odd,
+        reading=audit.reading,
     )
 
 

@@ -45,12 +45,18 @@ function row(audit) {
   const name = link("/audits/" + audit.id, labelNode(audit.name, 60));
   const sub = element("span", "sub");
   sub.append(...(audit.group ? [labelNode(audit.group, 40), ", "] : []), `audit ${audit.id}`);
+  if (audit.weight) sub.append(", ", labelNode(audit.weight, 60));
+  const doubts = audit.doubts.map(text => {
+    const doubt = element("span", "sub doubt", "careful: ");
+    doubt.append(labelNode(text, 160));
+    return doubt;
+  });
   const share = audit.asked ? audit.unargmaxable / audit.asked : 0, gauge = element("span", "gauge"), part = element("i");
   part.style.width = 100 * share + "%";
   gauge.append(part);
   gauge.setAttribute("aria-hidden", "true");
   line.append(
-    cell(box), cell([name, sub], "text"), cell(whole(audit.asked), "number"), cell(whole(audit.features), "number optional"),
+    cell(box), cell([name, sub, ...doubts], "text"), cell(whole(audit.asked), "number"), cell(whole(audit.features), "number optional"),
     cell(element("span", audit.unargmaxable ? "lost" : "", whole(audit.unargmaxable)), "number"), cell([percent(share), gauge], "optional"),
     cell(whole(audit.tied), "number optional"), cell(whole(audit.undecided), "number optional"),
     cell(labelNode(audit.domain, 40), "optional domain"), cell(when(audit.created), "optional"),

@@ -60,6 +60,8 @@ async function load(more = false) {
         return tile;
       });
       get("counts").replaceChildren(...tiles);
+      get("doubts").replaceChildren(...["before", "after"].flatMap(place => result[place].doubts.map(
+        text => element("p", "careful", `Careful, ${place}: ${text}`))));
       get("found").textContent = `classes matched by ${result.matched_by === "label" ? "label" : "number"}`;
       const same = result.before.fingerprint === result.after.fingerprint;
       get("lead").textContent = `${whole(result.before.unargmaxable)} unargmaxable classes before, ${whole(result.after.unargmaxable)} after. ` +
