@@ -142,10 +142,9 @@ def activations(
 
         write_figure(statistics, plot, printable(Path(model).name))
     state.remove()
-    reading = {"reading": json_keys(runner.head.reading)}
     result = {
         **provenance,
-        **reading,
+        "reading": json_keys(runner.head.reading),
         **statistics.as_dict(),
         "domain": str(domain),
         "domain_file": output,

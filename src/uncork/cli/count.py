@@ -127,7 +127,8 @@ def _enumerated(source: str, format: Format) -> tuple[dict[str, Any], str]:
     described = {
         "source": source, "fingerprint": head.fingerprint,
         "classes": head.classes, "features": head.features, "bias": head.bias is not None,
-        "domain": "unbounded", "reading": json_keys(head.reading), "rankings": len(found), "bounded": found.bounded,
+        "domain": "unbounded", "rankings": len(found), "bounded": found.bounded,
+        "reading": json_keys(head.reading),
         "in_general_position": why.expected,
         "coincidences": [
             {"kind": c.kind, "classes": [list(g) for g in c.classes], "text": c.text}

@@ -79,7 +79,8 @@ def _described(
         proof = {"pairs": found.pairs.tolist(), "weights": [str(w) for w in found.weights]}
     return {
         "uncork": __version__, "source": source, "fingerprint": head.fingerprint,
-        "domain": str(head.domain), "reading": json_keys(head.reading), "asked": question.option.lstrip("-"), "classes": classes,
+        "domain": str(head.domain), "reading": json_keys(head.reading),
+        "asked": question.option.lstrip("-"), "classes": classes,
         "possible": found.possible, "proof": proof, "seconds": seconds,
     }  # fmt: skip
 

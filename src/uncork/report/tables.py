@@ -13,18 +13,13 @@ from uncork.load.contents import printable
 from uncork.store import StoredAudit
 
 FORMATS = ("text", "markdown", "csv", "latex", "json")
-_MODEL_COLUMNS = (
+_MODEL_COLUMNS: tuple[str, ...] = (
     "group", "model", "classes", "features", "bias", "domain", "potentially", "unargmaxable",
     "tied", "undecided", "weight", "careful",
 )  # fmt: skip
-_GROUP_COLUMNS = (
-    "group",
-    "models",
-    "with unargmaxable",
-    "unargmaxable",
-    "most in one model",
-    "doubtful",
-)
+_GROUP_COLUMNS: tuple[str, ...] = (
+    "group", "models", "with unargmaxable", "unargmaxable", "most in one model", "doubtful",
+)  # fmt: skip
 _HEADINGS = {"potentially": "potentially unargmaxable"}
 _READ_COLUMNS = {"weight", "careful"}  # what was read: empty for random heads
 _TEXT_COLUMNS = {"group", "model", "bias", "domain", *_READ_COLUMNS}
@@ -80,8 +75,8 @@ def render(rows: Rows, form: str, *, summary: bool = False) -> str:
     if form == "json":
         return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
     if form != "csv":  # for people: no column of nothing but dashes
-        kept = {row_name for row in rows for row_name in row if row[row_name] is not None}
-        columns = tuple(name for name in columns if name in kept or name not in _READ_COLUMNS)
+        empty = {name for name in _READ_COLUMNS if all(row.get(name) is None for row in rows)}
+        columns = tuple(name for name in columns if name not in empty)
     header = [_HEADINGS.get(name, name) for name in columns]
     if form == "csv":
         buffer = io.StringIO()

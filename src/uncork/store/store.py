@@ -102,8 +102,9 @@ class Store:
 
         The same audit is not stored twice: one that is there already is left as it is, unless the
         new one knows more (fewer classes undecided, or iterations where there were none); what only
-        the earlier one knew is kept. What was read is what the latest look at the same file says. `iterations` (C,) are those of the reference algorithm at that
-        `patience`. The path of a file is stored in full, so that it is found from any folder.
+        the earlier one knew is kept. What was read is what the latest look at the same file says.
+        `iterations` (C,) are those of the reference algorithm at that `patience`. The path of a
+        file is stored in full, so that it is found from any folder.
         """
         key = audit_key(audit)
         row = _audit_row(audit, key, name, group, certificates, iterations, patience)
