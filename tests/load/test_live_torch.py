@@ -106,6 +106,17 @@ def test_what_precedes_the_last_layer_of_a_sequence_is_its_domain(
     assert found.head.domain.contains(hidden).all()
 
 
+@pytest.mark.parametrize("name", [None, "0.weight"])
+@pytest.mark.parametrize(
+    ("last", "noted"),
+    [(nn.Sigmoid(), True), (nn.LogSigmoid(), True), (nn.Softmax(-1), False), (None, False)],
+)
+def test_a_sigmoid_for_each_class_is_noted(last: Any, noted: bool, name: str | None) -> None:
+    model = nn.Sequential(nn.Linear(3, 5), *([] if last is None else [last]))
+    notes = find(model, weight=name).notes
+    assert any("no argmax between them" in note for note in notes) == noted
+
+
 def test_a_norm_in_a_sequence_is_its_domain() -> None:
     model = nn.Sequential(nn.Linear(6, 8), nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 5)))
     with torch.no_grad():

@@ -186,6 +186,13 @@ def test_what_follows_the_head_is_noted_where_it_changes_the_argmax(path: Path) 
     assert "Neg" in find(save(path, nodes, {"w": W.T})).notes[0]
 
 
+@pytest.mark.parametrize(("last", "noted"), [("Sigmoid", True), ("Softmax", False)])
+def test_a_sigmoid_for_each_class_is_noted(path: Path, last: str, noted: bool) -> None:
+    nodes = [node("MatMul", ["x", "w"], "z"), node(last, ["z"], "out")]
+    notes = find(save(path, nodes, {"w": W.T})).notes
+    assert any("no argmax between them" in note for note in notes) == noted
+
+
 def test_a_mask_or_a_second_scale_after_the_head_is_noted(path: Path) -> None:
     nodes = [node("Gemm", ["x", "w", "b"], "z"), node("Mul", ["z", "b"], "out")]
     assert "Mul" in find(save(path, nodes, {"w": W.T, "b": B})).notes[0]

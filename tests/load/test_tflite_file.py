@@ -217,6 +217,17 @@ def test_dynamic_range_quantisation_is_noted(tmp_path: Path) -> None:
     assert any("rounds the head's inputs" in note for note in found.notes)
 
 
+def test_a_sigmoid_for_each_class_is_noted(tmp_path: Path) -> None:
+    build = Builder()
+    x = build.tensor("x", (BATCH, HIDDEN))
+    weight = build.tensor("w", values=GENERATOR.normal(size=(CLASSES, HIDDEN)).astype("f4"))
+    logits, output = (build.tensor(name, (BATCH, CLASSES)) for name in ("logits", "out"))
+    dense(build, [x, weight, -1], logits)
+    build.operator(OPERATOR.LOGISTIC, [logits], [output])
+    found = find(build.save(tmp_path / "m.tflite", [x], [output]))
+    assert any("no argmax between them" in note for note in found.notes)
+
+
 def test_silu_and_mean_before_the_head(tmp_path: Path) -> None:
     build = Builder()
     x = build.tensor("x", (BATCH, 4, HIDDEN))

@@ -18,6 +18,7 @@ from tests.store.audits import AWKWARD, large_audit, small_audit
 from uncork import Ball
 from uncork.audit.verdict import Verdict
 from uncork.errors import UncorkError
+from uncork.reading import Reading
 from uncork.store import Store
 
 
@@ -245,3 +246,45 @@ def test_filters_agree_with_the_verdicts(url: str) -> None:
             assert store.count(number, verdict=verdict) == len(expected)
             page = store.classes(number, verdict=verdict, limit=5)
             assert [row["class"] for row in page] == expected[:5].tolist()
+
+
+def reading() -> Reading:
+    return Reading(
+        "lm_head.weight", "lm_head.bias", "the only one", doubts=("which way round \x00 \ud800?",),
+        notes=("capped", "no labels"), preceded_by="RMSNorm norm",
+    )  # fmt: skip
+
+
+def test_what_was_read_comes_back(url: str) -> None:
+    with Store(url) as store:
+        number = store.save(replace(small_audit(), reading=reading()))
+        assert store.audit(number).reading == reading()
+        other = store.save(small_audit(1))
+        assert store.audit(other).reading is None
+        row = next(iter(store.rows()))
+    assert (row["weight"], row["doubts"]) == ("lm_head.weight", list(reading().doubts))
+
+
+def test_the_latest_look_at_a_file_says_what_was_read_and_another_file_does_not(url: str) -> None:
+    with Store(url) as store:
+        number = store.save(small_audit())
+        assert store.save(replace(small_audit(), reading=reading())) == number
+        assert store.audit(number).reading == reading()
+        elsewhere = replace(small_audit(), reading=Reading("other"), source="copy.npz")
+        assert store.save(elsewhere) == number
+        assert store.audit(number).reading == reading()
+        assert store.save(small_audit()) == number
+        assert store.audit(number).reading == reading()
+
+
+def test_a_store_of_the_first_schema_is_brought_up_to_date_with_all_it_holds(url: str) -> None:
+    with Store(url) as store:
+        number = store.save(small_audit(), name="old")
+        before = store.audit(number), store.classes(number)
+        with store.database.writing() as connection:
+            connection.exec_driver_sql("ALTER TABLE audits DROP COLUMN reading")
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
+    with Store(url, create=False) as store:
+        assert (store.audit(number), store.classes(number)) == before
+        store.save(replace(small_audit(), reading=reading()))
+        assert store.audit(number).reading == reading()

@@ -123,6 +123,14 @@ class AmbiguousError(UncorkError):
     """The file can be read, but does not say by itself which tensor is the head."""
 
 
+def sigmoid_for_each(what: str) -> str:
+    """The note on a head whose scores each pass a sigmoid of their own."""
+    return (
+        f"{what} ends in a sigmoid for each class: if the model gives any number of labels at "
+        "once, there is no argmax between them"
+    )
+
+
 def require_file(path: Path) -> None:
     """Refuse what is no regular file: opening a pipe would wait for ever."""
     if not path.is_file():

@@ -27,6 +27,7 @@ from uncork.load.contents import (
     Vocabulary,
     as_matrix,
     listing,
+    sigmoid_for_each,
 )
 from uncork.load.hugging_face.configured import check_type, configured
 
@@ -48,6 +49,7 @@ _PASSING = ("Dropout", "Dropout1d", "Dropout2d", "AlphaDropout", "Identity", "Fl
 # What may follow the head without changing which class is first.
 _FOLLOWING = ("Softmax", "LogSoftmax", "Sigmoid", "Tanh", "LogSigmoid", "Identity", "Flatten",
               "AdaptiveAvgPool2d", "Dropout")  # fmt: skip
+_SIGMOIDS = ("Sigmoid", "LogSigmoid")
 _LINEAR = ("Linear", "Conv1d", "Conv2d", "Conv3d", "NonDynamicallyQuantizableLinear")
 
 
@@ -191,8 +193,17 @@ class _Plain:
         bias_name = f"{weight.removesuffix('weight')}bias"
         bias = self.tensors[bias_name].read() if bias_name in self.tensors else None
         return Choice(
-            as_matrix(self.path, tensor), bias, weight, None if bias is None else bias_name, why
-        )
+            as_matrix(self.path, tensor), bias, weight, None if bias is None else bias_name, why,
+            self._following(name),
+        )  # fmt: skip
+
+    def _following(self, name: str) -> tuple[str, ...]:
+        """What is to be said of the layers after the head in its `nn.Sequential`."""
+        for steps in _sequences(self.model, ""):
+            at = next((k for k, (inner, _) in enumerate(steps) if inner == name), len(steps))
+            if any(type(module).__name__ in _SIGMOIDS for _, module in steps[at + 1 :]):
+                return (sigmoid_for_each("the model"),)
+        return ()
 
     def around(self, name: str) -> Choice | None:
         module = self._layer(name.removesuffix(".weight")) if name.endswith("weight") else None
@@ -203,6 +214,7 @@ class _Plain:
         return Choice(
             as_matrix(self.path, self.tensors[name]), found, name,
             None if found is None else bias, f"the weight of a {type(module).__name__}",
+            self._following(name.removesuffix("weight").removesuffix(".")),
         )  # fmt: skip
 
     def domain(self, choice: Choice) -> FoundDomain | None:

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from uncork.errors import UncorkError
-from uncork.load.contents import AmbiguousError, Choice, Contents, FoundDomain, listing
+from uncork.load.contents import (
+    AmbiguousError,
+    Choice,
+    Contents,
+    FoundDomain,
+    listing,
+    sigmoid_for_each,
+)
 from uncork.load.onnx.domain import domain_before
 from uncork.load.onnx.graph import Graph
 from uncork.load.onnx.head import build_head
@@ -177,6 +184,8 @@ def _choose(path: Path, graph: Any, constants: Constants) -> tuple[Choice, Site]
             f"output {output!r} depends on {', '.join(odd)} besides the head: verdicts are about "
             "the head's own argmax",
         )
+    if any(node.op_type == "Sigmoid" for node in after):
+        notes += (sigmoid_for_each(f"output {output!r}"),)
     why = f"{choice.why}, the last linear layer before output {output!r}"
     if pooled is not None:
         notes += (

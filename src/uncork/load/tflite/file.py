@@ -21,6 +21,7 @@ from uncork.load.contents import (
     Tensor,
     Vocabulary,
     listing,
+    sigmoid_for_each,
 )
 from uncork.load.tflite.graph import Graph, Operator, TensorInfo, read_graph
 
@@ -174,6 +175,8 @@ def _choice(graph: Graph, operator: Operator, why: str) -> Choice:
             f"the layer ends in {operator.activation}, which can make several scores equal: "
             "verdicts are about its values before that"
         )
+    if any(o.kind == "LOGISTIC" and o.inputs[:1] == operator.outputs for o in graph.operators):
+        notes.append(sigmoid_for_each("the graph"))
     bias, bias_name = None, None
     index = operator.inputs[2] if len(operator.inputs) > 2 else -1
     constant = _constant(graph, index)
