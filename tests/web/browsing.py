@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from uncork.reading import Reading
+
 HOSTILE = (
     "<script>window.hacked = 1</script>",
     "</script><script>window.hacked = 1</script>",
@@ -21,6 +23,12 @@ HOSTILE = (
     "سلام\u200cها",
     "́",
 )
+
+
+HOSTILE_READING = Reading(
+    HOSTILE[0], bias=HOSTILE[1], why=HOSTILE[2], labels_from=HOSTILE[11], doubts=HOSTILE[:7],
+    notes=HOSTILE, preceded_by=HOSTILE[12],
+)  # fmt: skip
 
 
 @dataclass

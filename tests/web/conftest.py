@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.web.browsing import HOSTILE, Watched
+from tests.web.browsing import HOSTILE, HOSTILE_READING, Watched
 
 import uncork
 from uncork.random_heads import random_head
@@ -82,7 +82,7 @@ def store_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
             audit = uncork.audit(head.replace(labels=labels, source=str(file)), jobs=1)
             store.save(audit, name="model", group="checkpoints")
         head = random_head(len(HOSTILE), 2, seed=5).replace(labels=HOSTILE, source="gone.npz")
-        audit = uncork.audit(head, jobs=1)
+        audit = uncork.audit(head.replace(reading=HOSTILE_READING), jobs=1)
         store.save(audit, name=HOSTILE[0], group=HOSTILE[2], certificates="\x00")
         store.record_failure(HOSTILE[1], HOSTILE[0], name=HOSTILE[2])
     return path

@@ -14,7 +14,7 @@ import pytest
 import schemathesis
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
-from tests.web.browsing import HOSTILE
+from tests.web.browsing import HOSTILE, HOSTILE_READING
 
 import uncork
 from uncork.random_heads import random_head
@@ -137,6 +137,18 @@ def test_labels_arrive_as_they_are(client: TestClient) -> None:
     for number in range(len(HOSTILE)):
         assert get(client, f"/api/audits/4/classes/{number}")["label"] == HOSTILE[number]
     assert get(client, "/api/audits/4")["name"] == HOSTILE[0]
+
+
+def test_what_was_read_is_answered_for_with_every_audit(client: TestClient) -> None:
+    found = get(client, "/api/audits/4")
+    assert found["weight"] == HOSTILE_READING.weight
+    assert found["bias_tensor"] == HOSTILE_READING.bias
+    assert found["preceded_by"] == HOSTILE_READING.preceded_by
+    assert found["doubts"] == list(HOSTILE_READING.doubts)
+    assert found["notes"] == [*HOSTILE_READING.doubts, *HOSTILE_READING.notes]
+    unknown = get(client, "/api/audits/1")
+    assert (unknown["weight"], unknown["doubts"], unknown["notes"]) == (None, [], [])
+    assert get(client, "/api/compare", before=1, after=4)["after"] == found
 
 
 def test_a_class_is_described_with_a_fresh_proof(client: TestClient, stored: Store) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from playwright.sync_api import expect
-from tests.web.browsing import HOSTILE, Watched, stumbling_blocks
+from tests.web.browsing import HOSTILE, HOSTILE_READING, Watched, stumbling_blocks
 
 import uncork
 from models import PP_OCR_V6
@@ -58,7 +58,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Audit]:
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("hostile") / "report.html"
     head = random_head(len(HOSTILE), 2, seed=5).replace(labels=HOSTILE, source=HOSTILE[1])
-    audit = uncork.audit(head, jobs=1)
+    audit = uncork.audit(head.replace(reading=HOSTILE_READING), jobs=1)
     lost = audit.unargmaxable
     ranks = np.full(len(lost), 3)
     seen = Outlook(
@@ -238,6 +238,18 @@ def test_hostile_labels_are_shown_as_text_and_nothing_runs(watch: Watch, hostile
     page.reload()
     page.click("dialog button:has-text('Show all 10,000 characters')")
     assert len(page.inner_text(".detail-label").strip()) >= 9_999
+
+
+def test_what_was_read_stands_at_the_top_as_text(watch: Watch, hostile: Path) -> None:
+    page = opened(watch, hostile)
+    careful = page.locator("header .careful")
+    assert careful.all_inner_texts() == [f"Careful: {text}" for text in HOSTILE_READING.doubts]
+    read = page.locator("header #read dt").all_inner_texts()
+    assert read[:2] == ["weight", "bias"]
+    assert page.locator("header #read dd").first.inner_text() == f"{HOSTILE[0]} ({HOSTILE[2]})"
+    assert page.locator("header script, header img").count() == 0
+    tiles = page.locator("#tiles").bounding_box()
+    assert careful.last.bounding_box()["y"] < tiles["y"]
 
 
 def test_how_near_a_lost_class_comes_has_its_columns(watch: Watch, hostile: Path) -> None:

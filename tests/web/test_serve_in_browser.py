@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from tests.web.browsing import HOSTILE, Watched, stumbling_blocks
+from tests.web.browsing import HOSTILE, HOSTILE_READING, Watched, stumbling_blocks
 
 Watch = Callable[..., Watched]
 
@@ -104,6 +104,28 @@ def test_hostile_labels_stay_text_on_every_page(page: Any, address: str) -> None
     page.wait_for_selector("dialog[open]")
     assert HOSTILE[1] in page.inner_text("dialog")
     assert page.inner_text(".name") == HOSTILE[0]
+
+
+def test_doubts_are_marked_in_the_list_and_stand_first_on_every_page_of_the_audit(
+    page: Any, address: str
+) -> None:
+    page.goto(address)
+    first = page.locator("#audits tbody tr").first
+    expect(first.locator(".doubt")).to_have_count(len(HOSTILE_READING.doubts))
+    assert first.locator(".doubt").first.inner_text() == f"careful: {HOSTILE[0]}"
+    assert HOSTILE_READING.weight in first.locator(".sub").first.inner_text()
+    expect(page.locator("#audits tbody tr").nth(1).locator(".doubt")).to_have_count(0)
+    for path in ("/audits/4", "/audits/4/classes/0"):
+        page.goto(address + path)
+        assert page.locator(".careful").all_inner_texts() == [
+            f"Careful: {text}" for text in HOSTILE_READING.doubts
+        ]
+    page.goto(f"{address}/audits/4")
+    assert page.locator("#read dd").first.inner_text() == f"{HOSTILE[0]} ({HOSTILE[2]})"
+    page.goto(f"{address}/compare?before=1&after=4")
+    expect(page.locator("#doubts .careful")).to_have_count(len(HOSTILE_READING.doubts))
+    expect(page.locator("#doubts .careful").first).to_have_text(f"Careful, after: {HOSTILE[0]}")
+    assert page.locator("main script, main img").count() == 0
 
 
 def test_the_api_is_described_without_leaving_this_machine(page: Any, address: str) -> None:
