@@ -22,7 +22,8 @@ def test_the_summary_names_head_domain_counts_losers_and_proof(
     assert ran.status == 0
     assert ran.err == ""
     assert "6 classes × 2 features, float32, with bias; inputs in box:-100,100" in ran.out
-    assert [line.split()[:2] for line in ran.out.splitlines()[3:7]] == [
+    counts = ran.out.split("\n\n")[1]
+    assert [line.split()[:2] for line in counts.splitlines()] == [
         ["argmaxable", "3"], ["unargmaxable", "1"], ["tied", "2"], ["undecided", "0"],
     ]  # fmt: skip
     assert "[red]middle" in ran.out  # labels are text, not markup

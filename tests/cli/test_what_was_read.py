@@ -192,9 +192,12 @@ def test_commands_that_only_use_a_head_say_its_doubts_under_their_first_line(
     assert drawn.out.splitlines()[0] == SAID
 
 
-def test_counting_the_rankings_of_a_head_says_its_doubts(run: Run, model: Path) -> None:
+def test_counting_the_rankings_of_a_head_and_playing_with_it_say_its_doubts(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
     weight = np.random.default_rng(3).normal(size=(4, 2))
     np.savez(model, weight=weight)
+    assert run("playground", model, "-o", tmp_path / "p.html").out.splitlines()[0] == SAID
     ran = run("count", model)
     assert ran.out.splitlines()[1] == SAID
     assert run("count", model, "--json", "-").json()["reading"]["weight"] == "weight"

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from uncork.cli import options
-from uncork.cli.output import check_outputs, console
+from uncork.cli.output import check_outputs, console, print_doubts
 from uncork.load.contents import printable
 
 
@@ -63,4 +63,5 @@ def playground(
         return
     with whole_file(output) as target:
         target.write_text(page, encoding="utf-8")
+    print_doubts(console(), None if head is None else head.reading)
     console().print(f"written to {printable(output)}: open it in a browser", soft_wrap=True)

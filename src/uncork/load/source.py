@@ -159,7 +159,7 @@ def _preceded_by(shown: FoundDomain | None) -> str:
     """What stands before the head, and what of it nobody saw."""
     if shown is None:
         return ""
-    what = re.sub(r" precedes the (head|classifier)", "", shown.why)
+    what = re.sub(r",? precedes the (head|classifier)", "", shown.why)
     return what + (f"; assumed, not seen: {shown.assumed}" if shown.assumed else "")
 
 
