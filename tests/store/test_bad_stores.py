@@ -120,6 +120,19 @@ def test_a_read_only_store_can_be_read_and_says_so_when_written(
         assert len(store.audits()) == 1
 
 
+def test_a_read_only_store_of_an_earlier_uncork_says_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "store.db"
+    with Store(file) as store, store.database.writing() as connection:
+        connection.exec_driver_sql("ALTER TABLE audits DROP COLUMN reading")
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
+    url = f"sqlite:///file:{file}?mode=ro&uri=true"
+    monkeypatch.setattr("uncork.store.engine.Database._check_file", lambda *args: None)
+    with pytest.raises(UncorkError, match=r"read-only \(an earlier uncork made it"):
+        Store(url, create=False)
+
+
 def test_migrations_make_the_tables_that_the_code_expects(tmp_path: Path) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.runtime.migration import MigrationContext

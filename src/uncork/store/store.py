@@ -24,7 +24,7 @@ from uncork.store.bulk import class_rows, insert_classes
 from uncork.store.engine import Database
 from uncork.store.keys import audit_key
 from uncork.store.queries import StoredAudit, audit_query, escaped, filtered, plain, stored
-from uncork.store.versions import bring_up_to_date
+from uncork.store.versions import CURRENT, bring_up_to_date, stored_version
 
 _BATCH = 20_000  # rows read from the database at once
 
@@ -67,10 +67,18 @@ class Store:
 
     def _open(self, create: bool) -> None:
         with self.database.reading() as connection:
-            current = _is_current(connection, self.name)
-        if not current:
+            found = stored_version(connection, self.name)
+        if found == CURRENT:
+            return
+        try:
             with self.database.writing() as connection:
                 bring_up_to_date(connection, self.name, create)
+        except UncorkError as error:
+            if found is None:
+                raise
+            raise UncorkError(
+                f"{error} (an earlier uncork made it: it has to be brought up to date, once)"
+            ) from None
 
     def close(self) -> None:
         self.database.close()
@@ -350,12 +358,6 @@ class Store:
         query = select(c.name, c.group_name.label("group"), c.source, c.error, c.created)
         with self.database.reading() as connection:
             return [dict(row._mapping) for row in connection.execute(query.order_by(c.id))]
-
-
-def _is_current(connection: Connection, name: str) -> bool:
-    from uncork.store.versions import CURRENT, stored_version
-
-    return stored_version(connection, name) == CURRENT
 
 
 def _remove_empty(path: Path) -> None:
