@@ -135,3 +135,16 @@ def test_a_flat_piece_is_no_increasing_function():
         head.slopes[3] = -1e6
     with pytest.raises(uncork.UncorkError, match="slope"):
         head.audit()
+
+
+def test_a_class_that_wins_at_one_of_many_random_states_is_found():
+    missed = 0
+    for seed in range(3):
+        torch.manual_seed(seed)
+        head = unn.heads.MixtureOfSoftmaxes(6, 60, components=4)
+        with torch.no_grad():
+            head.weight.mul_(8.0)
+            seen = head.argmax(torch.randn(20_000, 6) * torch.logspace(-1, 1.5, 20_000)[:, None])
+        found = head.audit(device="cpu", seed=seed + 1)
+        missed += len(np.intersect1d(found.not_found, seen.unique().numpy()))
+    assert missed == 0

@@ -160,3 +160,23 @@ def test_no_rows_are_no_trouble():
 def test_a_nan_is_the_loss_and_no_error():
     hidden = torch.full((2, 4), torch.nan, dtype=torch.float64)
     assert made("plif").loss(hidden, torch.tensor([0, 1])).isnan()
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_mixtapes_rank_is_that_of_its_contexts_and_its_frequent_classes(bias):
+    torch.manual_seed(0)
+    head = unn.heads.MixtapeHead(24, 120, embedding=10, frequent=30, bias=bias).double()
+    if bias:
+        torch.nn.init.normal_(head.bias)
+    log_p = head.log_probabilities(3 * torch.randn(400, 24, dtype=torch.float64)).detach()
+    assert torch.linalg.matrix_rank(log_p, rtol=1e-10) == 10 + 30 + 1 + bias
+
+
+def test_alpha_relu_ranks_alike_in_argmax_and_top_k():
+    """Scores that are zero, or round to the same, still have an order: that of their logits."""
+    torch.manual_seed(0)
+    head = unn.heads.AlphaReLUHead(8, 50, alpha=1.01, tau=5.0).half().float()
+    hidden = 1e-3 * torch.randn(500, 8)
+    assert torch.equal(head.argmax(hidden), head.top_k(hidden, 1).indices[:, 0])
+    ranked = head.top_k(hidden, 50).indices
+    assert torch.equal(ranked, head._ranked(hidden).argsort(-1, descending=True))

@@ -157,3 +157,23 @@ def test_what_cannot_be_watched_is_refused() -> None:
     with pytest.raises(UncorkError, match="classes × features"):
         Watch(lambda: (torch.randn(3), None)).count()
     assert np.isfinite(Watch(nn.Linear(2, 3)).count()["seconds"])
+
+
+@pytest.mark.parametrize("name", ["mos", "moc"])
+def test_a_mixture_is_counted_as_its_own_audit_counts(name: str) -> None:
+    """Its weight sees contexts within ±1, not hidden states within ±100."""
+    torch.manual_seed(0)
+    head = uncork.nn.heads.HEADS[name](6, 80, components=3)
+    with torch.no_grad():
+        head.bias.normal_(0, 3.0)
+    own = head.audit(device="cpu", steps=1, restarts=0)
+    watch = Watch(head)
+    assert watch.count()["unargmaxable"] == len(own.unargmaxable) > 0
+    with torch.no_grad():
+        head.weight.mul_(1.001)
+    assert watch.count()["unargmaxable"] == len(head.audit(device="cpu").unargmaxable)
+
+
+def test_mixtape_is_not_watched() -> None:
+    with pytest.raises(UncorkError, match="audit"):
+        Watch(uncork.nn.heads.HEADS["mixtape"](6, 80))

@@ -106,3 +106,41 @@ def test_no_cap_is_not_a_cap() -> None:
     logits = rng.normal(size=(40, 5)) @ rng.normal(size=(5, 60))
     with pytest.raises(UncorkError, match="a cap of inf is none"):
         hidden_width(logits, softcap=np.inf)
+
+
+@pytest.mark.parametrize("alike", ["classes", "zero contexts", "contexts", "both"])
+def test_repeated_classes_and_contexts_do_not_hide_the_width(alike: str) -> None:
+    """Rounding repeats itself in them, and falls to nothing after the last of the others."""
+    rng = np.random.default_rng(0)
+    logits = (rng.standard_normal((1000, 20)) @ rng.standard_normal((20, 400))).astype(np.float32)
+    if alike in ("classes", "both"):
+        logits[:, 150:] = logits[:, 150:151]
+    if alike == "zero contexts":
+        logits[500:] = 0
+    if alike in ("contexts", "both"):
+        logits = logits[rng.integers(0, 60, 300)]
+    found = hidden_width(logits)
+    assert (found.width, found.confidence) == (20, "clear")
+
+
+def test_a_fall_of_the_rounding_itself_is_no_gap() -> None:
+    values = np.concatenate([np.full(20, 1.0), np.full(200, 1e-6), np.full(200, 1e-15)])
+    assert find_gap(values, noise=1e-5).rank == 20
+    assert find_gap(np.full(420, 1.0) * np.repeat([1e-6, 1e-15], 210), noise=1e-5) is None
+
+
+def test_a_width_that_halves_of_the_data_do_not_bear_out_is_not_clear() -> None:
+    """Half of the contexts lie in twelve of the twenty dimensions."""
+    rng = np.random.default_rng(0)
+    hidden = rng.standard_normal((400, 20))
+    hidden[::2, 12:] = 0
+    found = hidden_width((hidden @ rng.standard_normal((20, 300))).astype(np.float32))
+    assert (found.width, found.confidence) == (20, "weak")
+    assert "half of the data" in found.why
+
+
+def test_few_contexts_are_borne_out_by_halves_of_the_classes() -> None:
+    rng = np.random.default_rng(0)
+    logits = (rng.standard_normal((30, 20)) @ rng.standard_normal((20, 300))).astype(np.float32)
+    assert hidden_width(logits).confidence == "clear"
+    assert hidden_width(logits[:, :30]).confidence == "weak"

@@ -29,6 +29,10 @@ from uncork.domain import Ball, Box, Domain, Unbounded
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.nn._torch import torch
+from uncork.nn.heads.audit import context_domain
+from uncork.nn.heads.contexts import MixtureOfContexts
+from uncork.nn.heads.mixtape import MixtapeHead
+from uncork.nn.heads.mixture import Mixture
 
 Tensor = torch.Tensor
 _BYTES = {"cuda": 1 << 29, "cpu": 1 << 26}  # of the scores made in one product
@@ -40,7 +44,8 @@ class Watch:
     layer   a module with `weight` (classes, features) and perhaps `bias`, or a function without
             arguments that returns the two
     every   steps from one count to the next
-    domain  the inputs that can arrive; ±100 unless given
+    domain  the inputs that can arrive; ±100 unless given. Of a mixture's hidden states, as in
+            its `audit`: what is counted is what its contexts can put first, ±1 for tanh
     near    a class is nearly lost if it wins by less than this share of ‖x‖ times the mean length
             of a row, at the input it is known to win at
     """
@@ -60,6 +65,11 @@ class Watch:
             raise UncorkError(f"a layer or a function to watch, not {type(layer).__name__}")
         self.layer, self.every, self.near, self.name = layer, every, near, name
         self.domain = Box(100) if domain is None else domain
+        if isinstance(layer, MixtapeHead):
+            raise UncorkError(
+                "a Mixtape head's classes with gates of their own are no linear head, which is all "
+                "that a watch counts: call its audit() now and then"
+            )
         self.steps = 0
         self.history: list[dict[str, float]] = []
         self._inputs: Tensor | None = None  # (C, d): where each class last won; NaN where nowhere
@@ -82,7 +92,7 @@ class Watch:
             left = self._retried(weight, bias, margins, left)
         counts = {"unargmaxable": 0, "tied": 0, "undecided": 0}
         if len(left):
-            head = Head(weight, bias, domain=self.domain)
+            head = Head(weight, bias, domain=self._arriving())
             device = "cuda" if weight.is_cuda else "cpu"
             found = audit(head, classes=left, device=device)
             counts = {name: int(found.counts[name]) for name in counts}
@@ -94,6 +104,12 @@ class Watch:
         }  # fmt: skip
         self.history.append({"step": float(self.steps), **result})
         return result
+
+    def _arriving(self) -> Domain:
+        """What the weight multiplies: the inputs, or a mixture's contexts of them."""
+        if isinstance(self.layer, Mixture | MixtureOfContexts):
+            return context_domain(self.layer, self.domain)
+        return self.domain
 
     def _parameters(self) -> tuple[Tensor, Tensor | None]:
         layer, weight, bias = self.layer, None, None
@@ -126,7 +142,11 @@ class Watch:
             everyone = torch.nonzero(~(margins >= self.near))[:, 0]
         if len(everyone):
             margins[everyone] = leads(weight, bias, self._inputs[everyone], everyone, torch.float32)
-        return margins.double().cpu().numpy()
+        known = margins.double().cpu().numpy()
+        if self._arriving() is not self.domain:  # a mixture's contexts move with its projection
+            held = self._arriving().contains(self._inputs.double().cpu().numpy())
+            known[~held] = np.nan
+        return known
 
     def _coarse(self, weight: Tensor) -> bool:
         """Whether bfloat16 is tried first: where its products are many times as fast."""
@@ -136,7 +156,7 @@ class Watch:
         self, weight: Tensor, bias: Tensor | None, margins: np.ndarray, left: np.ndarray
     ) -> np.ndarray:
         """Those of the classes left that do not win at their whitened rows either."""
-        base = self.domain
+        base = self._arriving()
         if not isinstance(base, Box | Ball | Unbounded) or self._inputs is None:
             return left
         at = torch.from_numpy(left).to(weight.device)
@@ -160,13 +180,13 @@ class Watch:
         self._inputs[torch.from_numpy(np.setdiff1d(asked, won)).to(weight.device)] = float("nan")
         if not len(won):
             return
-        view = self.domain.affine(head.features)
+        view = head.domain.affine(head.features)
         u = np.asarray(proofs.stored_inputs(head, won, view.latent, Device()))
         x = view.image(u)
         at = torch.from_numpy(won).to(weight.device)
         narrow = x.astype(np.float32)
         if not view.steps:  # rounded out of the domain, it proves nothing
-            narrow[~self.domain.contains(narrow.astype(np.float64))] = np.nan
+            narrow[~head.domain.contains(narrow.astype(np.float64))] = np.nan
         self._inputs[at] = torch.from_numpy(narrow).to(weight.device)
         self._known = True
         lengths = np.linalg.norm(x, axis=1) * float(

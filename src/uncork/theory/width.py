@@ -15,8 +15,8 @@ import numpy as np
 
 from uncork.errors import UncorkError
 from uncork.progress import Progress
-from uncork.theory.outputs import Centre, Kind, Outputs
-from uncork.theory.spectrum import spectrum
+from uncork.theory.outputs import Kind, Outputs
+from uncork.theory.spectrum import ROUNDOFF, spectrum
 
 Norm = Literal["layernorm", "other"]
 
@@ -24,6 +24,7 @@ CLEAR, WEAK = 30.0, 3.0  # how many times σ must fall for a gap to be clear, or
 _FLAT = 10.0  # behind a gap lies rounding: nothing of it exceeds its median by more than this
 _USABLE = 0.9  # gaps are looked for in this share of the spectrum: the last values fall anyway
 _WHOLE = 2e-3  # a cap this near a whole number is that number
+_HASHED = 1 << 22  # values looked at in one go for repetitions
 _SEARCHED = 1200  # contexts and classes that the search for a cap looks at
 
 
@@ -60,8 +61,12 @@ class Width:
     values: np.ndarray = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
 
 
-def find_gap(values: np.ndarray, usable: int | None = None) -> Gap | None:
-    """The largest fall of a spectrum behind which there is nothing but a flat floor."""
+def find_gap(values: np.ndarray, usable: int | None = None, noise: float = 0.0) -> Gap | None:
+    """The largest fall of a spectrum behind which there is nothing but a flat floor.
+
+    A fall that begins at or below `noise`, where rounding ends, is not looked at: what falls there
+    is rounding itself, in rows or columns that repeat one another's.
+    """
     values = np.asarray(values, dtype=np.float64)
     end = len(values) if usable is None else min(usable, len(values))
     end = int(_USABLE * end)
@@ -73,6 +78,8 @@ def find_gap(values: np.ndarray, usable: int | None = None) -> Gap | None:
     for i in np.argsort(-ratios):
         if ratios[i] < WEAK:
             return None
+        if kept[i] <= noise:
+            continue
         floor = kept[i + 1 :]
         if floor[0] <= _FLAT * float(np.median(floor)):
             return Gap(int(i) + 1, float(ratios[i]))
@@ -89,9 +96,10 @@ def hidden_width(
 ) -> Width:
     """Estimate the width from logits or log-probabilities (contexts, classes) of a black box.
 
-    It takes a few more contexts than the width, all different. `norm` says what precedes the head
-    if that is known. `softcap` undoes z = c·tanh(y/c) (Gemma: 30), which makes the rank full;
-    "find" looks for c, and so does None where logits show no clear gap without it.
+    It takes a few more contexts than the width, all different; repeated contexts and classes are
+    left out. A width is called clear only where halves of the data tell the same. `norm` says what
+    precedes the head if that is known. `softcap` undoes z = c·tanh(y/c) (Gemma: 30), which makes
+    the rank full; "find" looks for c, and so does None where logits show no clear gap without it.
     Log-probabilities of a capped head cannot be uncapped: their shift is unknown.
     """
     array = np.asarray(values)
@@ -127,25 +135,25 @@ def _enough(array: np.ndarray) -> bool:
 def _estimate(
     array: np.ndarray, kind: Kind, norm: Norm | None, cap: float | None, progress: Progress | None
 ) -> Width:
+    shape = _shape(array)
     if cap is not None:
         array = uncapped(array, cap)
-    outputs = Outputs(array, kind, "classes", progress=progress)
+    outputs = Outputs(array, kind, "classes", progress=progress)  # all must be finite numbers
+    distinct = _distinct(array)
+    if min(distinct.shape) < 2:
+        return Width(None, "all contexts or all classes are alike", softcap=cap, shape=shape)
+    if distinct.shape != shape:
+        # Log-probabilities of some classes sum to less than 1: they differ by shifts, as logits do.
+        outputs = Outputs(distinct, "logits", "classes", progress=progress)
     contexts, classes = outputs.shape
-    usable = min(contexts, classes) - 1  # a mean was taken away on either side
-    gaps: dict[Centre, Gap | None] = {}
-    shown = np.zeros(0)
-    for centre in ("classes", "both"):
-        found = spectrum(outputs.centred(centre), progress=progress)
-        gaps[centre] = find_gap(found.values, usable)
-        shown = found.values if centre == "classes" else shown
-    plain, centred = gaps["classes"], gaps["both"]
+    plain, centred, shown = _gaps(outputs, progress)
     if plain is None or centred is None:
         why = (
             f"no gap in {len(shown):,} singular values: the width exceeds what {contexts:,} "
             f"contexts and {classes:,} classes can show, or the values are too coarse, or no one "
             "linear map makes them"
         )
-        return Width(None, why, softcap=cap, shape=outputs.shape, values=shown)
+        return Width(None, why, softcap=cap, shape=shape, values=shown)
     weaker = min(plain, centred, key=lambda gap: gap.ratio)
     ranks = (plain.rank, centred.rank)
     readings = _readings(*ranks)
@@ -154,7 +162,7 @@ def _estimate(
             f"the ranks {plain.rank} and {centred.rank}, with and without each class's mean over "
             "contexts, do not belong together"
         )
-        return Width(None, why, (), weaker, ranks, "none", cap, outputs.shape, shown)
+        return Width(None, why, (), weaker, ranks, "none", cap, shape, shown)
     chosen = [r for r in readings if norm is None or (norm == "layernorm") == ("Layer" in r[1])]
     if norm is None:
         chosen.sort(key=lambda reading: reading[0] % 2)
@@ -162,8 +170,75 @@ def _estimate(
     others = "; ".join(f"{w} if {text}" for w, text in readings if w != width)
     how = "as told" if norm is not None else "the even one of two"
     why = f"{supposed} ({how}; {others})"
-    confidence: Literal["clear", "weak"] = "clear" if weaker.clear else "weak"
-    return Width(width, why, tuple(readings), weaker, ranks, confidence, cap, outputs.shape, shown)
+    confidence: Literal["clear", "weak"] = "weak"
+    if weaker.clear:
+        against = _against(distinct, ranks)
+        confidence = "weak" if against else "clear"
+        why += f". {against}" if against else ""
+    return Width(width, why, tuple(readings), weaker, ranks, confidence, cap, shape, shown)
+
+
+def _gaps(outputs: Outputs, progress: Progress | None) -> tuple[Gap | None, Gap | None, np.ndarray]:
+    """Gaps with each class's mean over contexts and without it, and the spectrum with it."""
+    usable = min(outputs.shape) - 1  # a mean was taken away on either side
+    # The largest singular value of errors that are independent, half a unit in the last place or
+    # less, and so about 0.4 of one in the mean; `outputs.noise` is a bound for any errors.
+    _, factor = ROUNDOFF[outputs.dtype]
+    noise = 0.5 / factor * outputs.total_noise * sum(n**-0.5 for n in outputs.shape)
+    with_means = spectrum(outputs.centred("classes"), progress=progress).values
+    without = spectrum(outputs.centred("both"), progress=progress).values
+    return (
+        find_gap(with_means, usable, noise),
+        find_gap(without, usable, noise),
+        with_means,
+    )
+
+
+def _against(distinct: np.ndarray, ranks: tuple[int, int]) -> str:
+    """Why halves of the data do not bear these ranks out; "" where they do."""
+    contexts, classes = distinct.shape
+    least = int(ranks[0] / _USABLE) + 3  # that a half needs of either to show the gap
+    halves = []
+    if contexts // 2 >= least:
+        halves += [distinct[::2], distinct[1::2]]
+    if classes // 2 >= least:
+        halves += [distinct[:, ::2], distinct[:, 1::2]]
+    if not halves:
+        return "There are too few contexts and classes to ask halves of them too"
+    for half in halves:
+        few = _distinct(half)
+        if min(few.shape) < 2:
+            return "A half of the data is all alike"
+        plain, centred, _ = _gaps(Outputs(few, "logits", "classes"), None)
+        found = (plain and plain.rank, centred and centred.rank)
+        if found != ranks:
+            said = " and ".join("none" if rank is None else f"{rank:,}" for rank in found)
+            return f"A half of the data gives other ranks ({said})"
+    return ""
+
+
+def _distinct(array: np.ndarray) -> np.ndarray:
+    """The array without rows and columns that repeat others, value by value."""
+    rows = _first_of_each(array)
+    array = array if len(rows) == len(array) else array[rows]
+    columns = _first_of_each(array.T)
+    return array if len(columns) == array.shape[1] else array[:, columns]
+
+
+def _first_of_each(rows: np.ndarray) -> np.ndarray:
+    """The first of every set of equal rows, in order, told apart by two random sums of their bits;
+    a row lost to chance, one in 10³⁰ pairs, is one context less."""
+    rng = np.random.default_rng(0)
+    keys = np.zeros((len(rows), 2), dtype=np.uint64)
+    step = max(1, _HASHED // max(1, len(rows)))
+    for start in range(0, rows.shape[1], step):
+        block = np.ascontiguousarray(rows[:, start : start + step], dtype=np.float64) + 0.0
+        bits = block.view(np.uint64)
+        bits ^= bits >> np.uint64(29)
+        factors = rng.integers(0, 2**64, size=(bits.shape[1], 2), dtype=np.uint64) | np.uint64(1)
+        keys += bits @ factors
+    _, first = np.unique(keys, axis=0, return_index=True)
+    return np.sort(first)
 
 
 def _readings(plain: int, centred: int) -> list[tuple[int, str]]:

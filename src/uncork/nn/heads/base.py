@@ -149,6 +149,10 @@ class OutputHead(torch.nn.Module, ABC):
         """Scores of rows hidden (N, features) in the order of the probabilities, the cheapest."""
         return self(hidden)
 
+    def _log_of_ranked(self, ranked: Tensor) -> Tensor:
+        """Log-probabilities of what `_ranked` gives."""
+        return self._log_probabilities(ranked)
+
     # What every head does
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -234,10 +238,12 @@ class OutputHead(torch.nn.Module, ABC):
         """The k most probable classes with their log-probabilities, (..., k) each."""
         if not 1 <= k <= self.classes:
             raise UncorkError(f"k must be between 1 and {self.classes}, got {k!r}")
-        made = [self._log_probabilities(scores).topk(k, -1) for scores in self._blocks(hidden)]
+        values, classes = [], []
+        for ranked in self._blocks(hidden, self._ranked):  # as `argmax` ranks them
+            classes.append(ranked.topk(k, -1).indices)
+            values.append(self._log_of_ranked(ranked).gather(-1, classes[-1]))
         return TopK(
-            self._joined([one.values for one in made], hidden, (k,), self._wide),
-            self._joined([one.indices for one in made], hidden, (k,)),
+            self._joined(values, hidden, (k,), self._wide), self._joined(classes, hidden, (k,))
         )
 
     @torch.no_grad()

@@ -24,7 +24,8 @@ class MixtapeHead(OutputHead):
         π = γ₁γ₂, γ₁(1 − γ₂), (1 − γ₁)γ₃, (1 − γ₁)(1 − γ₃).
 
     Classes that are not `frequent` share their gates, σ(u_jᵀ g) (gate sharing), and cost one
-    product together: among themselves they are a linear head.
+    product together: among themselves they are a linear head. So the rank of log P is at most
+    e + frequent + 1, and one more with a bias, where e is the size of a context vector.
 
     Written from the paper's description; its own choice of sizes and of the share of frequent
     classes was not at hand, and the defaults for them are ours.

@@ -22,7 +22,9 @@ Tensor = torch.Tensor
 
 MARGIN = 1e-6  # in log-probability, float64: rounding is a million times smaller
 _ELEMENTS = 1 << 23  # log-probabilities at a time
-_TRIED = 4096  # random hidden states before the search
+_TRIED = 4096  # random hidden states in a round before the search
+_MOST_TRIED = 8  # rounds, as long as classes are left
+_MOST_SCORES = 1 << 32  # made in these rounds together
 
 
 def search(
@@ -43,39 +45,70 @@ def search(
     found: dict[int, np.ndarray] = {}
     device = exact.weight.device
     generator = torch.Generator().manual_seed(seed)
-    scales = torch.logspace(-1, 1, _TRIED).unsqueeze(1)
-    tried = [torch.randn(_TRIED, head.features, generator=generator) * scales]
-    if hidden is not None:
-        tried.append(hidden.detach().reshape(-1, head.features).cpu())
     asked = set(classes.tolist())
-    for rows in torch.cat([one.double() for one in tried]).split(256):
-        if time.monotonic() > ends:
+    nearest = _Nearest(exact, classes)
+    rounds = max(1, min(_MOST_TRIED, _MOST_SCORES // (_TRIED * head.classes)))
+    for number in range(rounds):
+        # Among many states some are near; the rounds go on from small to large ones.
+        scales = torch.logspace(-1, 1 + number % 3, _TRIED).unsqueeze(1)
+        tried = torch.randn(_TRIED, head.features, generator=generator).double() * scales
+        if number == 0 and hidden is not None:
+            given = hidden.detach().reshape(-1, head.features).cpu().double()
+            tried = torch.cat([tried, given])
+        for rows in tried.split(256):
+            if time.monotonic() > ends:
+                return found
+            rows = project(rows.to(device), domain)
+            _record(exact, rows, nearest.look(rows), domain, asked, found)
+        if len(found) == len(asked):
             return found
-        rows = project(rows.to(device), domain)
-        _record(exact, rows, exact.argmax(rows), domain, asked, found)
-    for attempt in range(restarts):
+    for attempt in range(restarts + 1):
         left = np.setdiff1d(classes, list(found))
         size = max(1, _ELEMENTS // head.classes)
         for start in range(0, len(left), size):
             if time.monotonic() > ends:
                 return found
             target = torch.from_numpy(left[start : start + size]).to(device)
-            _ascend(exact, target, attempt, domain, steps, generator, asked, found)
+            # The first ascent begins where the class came nearest.
+            first = _first(exact, target, attempt - 1, generator) if attempt else nearest.of(target)
+            _ascend(exact, first, target, domain, steps, asked, found)
     return found
+
+
+class _Nearest:
+    """The hidden state of those looked at where each class is least behind the first."""
+
+    def __init__(self, head: OutputHead, classes: np.ndarray) -> None:
+        self.head = head
+        self.classes = torch.from_numpy(classes).to(head.weight.device)
+        self.behind = torch.full((len(classes),), math.inf, dtype=torch.float64)
+        self.behind = self.behind.to(head.weight.device)
+        self.rows = head.weight.new_zeros(len(classes), head.features)
+
+    @torch.no_grad()
+    def look(self, rows: Tensor) -> Tensor:
+        """Look at rows (N, features); returns the class that is first at each: (N,)."""
+        scores = self.head.log_probabilities(rows)  # (N, C)
+        top = scores.max(1)
+        behind, at = (top.values[:, None] - scores[:, self.classes]).min(0)
+        closer = behind < self.behind
+        self.behind[closer], self.rows[closer] = behind[closer], rows[at[closer]]
+        return top.indices
+
+    def of(self, target: Tensor) -> Tensor:
+        return self.rows[torch.searchsorted(self.classes, target)].clone()
 
 
 def _ascend(
     head: OutputHead,
+    first: Tensor,
     target: Tensor,
-    attempt: int,
     domain: Domain,
     steps: int,
-    generator: torch.Generator,
     asked: set[int],
     found: dict[int, np.ndarray],
 ) -> None:
-    rows = _first(head, target, attempt, generator)
-    rows = project(rows, domain).requires_grad_()
+    rows = project(first, domain).requires_grad_()
     optimiser = torch.optim.Adam([rows], lr=0.1 * float(rows.detach().abs().mean()) + 1e-3)
     for _ in range(steps):
         with torch.enable_grad():

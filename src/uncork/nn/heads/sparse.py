@@ -34,7 +34,10 @@ class EntmaxHead(LinearHead):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Log-probabilities (..., classes): −inf where the probability is zero."""
-        return F.log_entmax(super().forward(hidden), self.alpha, -1)
+        return self._log_of_ranked(super().forward(hidden))
+
+    def _log_of_ranked(self, ranked: Tensor) -> Tensor:
+        return F.log_entmax(ranked, self.alpha, -1)
 
     def _log_probabilities(self, scores: Tensor) -> Tensor:
         return scores  # they are
@@ -129,7 +132,10 @@ class AlphaReLUHead(LinearHead):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """log(score / Σ scores), (..., classes): −inf where the score is zero."""
-        return F.alpha_relu_log_scores(super().forward(hidden), self.alpha, self.tau)
+        return self._log_of_ranked(super().forward(hidden))
+
+    def _log_of_ranked(self, ranked: Tensor) -> Tensor:
+        return F.alpha_relu_log_scores(ranked, self.alpha, self.tau)
 
     def _log_probabilities(self, scores: Tensor) -> Tensor:
         return scores
