@@ -42,7 +42,6 @@ TFLITE = Format("tflite", "tflite.file:read_tflite")
 SKOPS = Format("skops", "sklearn.skops_file:read_skops")
 TESSERACT = Format("tesseract", "tesseract.file:read_tesseract")
 TORCH = Format("torch", "hugging_face.folder:read_torch_file")
-FOLDER = Format("hugging face folder", "hugging_face.folder:read_folder")
 
 READ = (
     ".safetensors, .onnx, .gguf, .npz, .npy, .pt/.bin (tensors only), .keras, .h5, .tflite, "

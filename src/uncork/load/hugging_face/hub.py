@@ -44,6 +44,10 @@ def fetch(source: str) -> Path:
         folder = hub.folder(listing)
         if address.file is not None:
             return hub.single(listing, folder, address.file)
+        if "adapter_config.json" in listing.files:
+            _adapter(hub, listing, folder)
+            if "config.json" not in listing.files:
+                return folder  # its reader says which base model it wants
         weights = _weights(address, listing.files)
         for name in _descriptions(listing.files):
             hub.small(listing, folder, name)
@@ -62,6 +66,18 @@ def fetch(source: str) -> Path:
         else:
             return hub.single(listing, folder, weights)
         return folder
+
+
+def _adapter(hub: Hub, listing: Listing, folder: Path) -> None:
+    """An adapter's settings, its weights (small), and the tokenizer saved with it."""
+    for name in ("adapter_config.json", "tokenizer.json", "tokenizer_config.json"):
+        if name in listing.files:
+            hub.small(listing, folder, name)
+    for name in ("adapter_model.safetensors", "adapter_model.bin"):
+        if name in listing.files:
+            get = hub.parts if name.endswith(".safetensors") else hub.whole
+            get(listing, folder, name)
+            return
 
 
 def _descriptions(files: Mapping[str, tuple[int, str]]) -> list[str]:
@@ -87,10 +103,6 @@ def _weights(address: Address, files: Mapping[str, tuple[int, str]]) -> str:
     ):  # fmt: skip
         if preferred in files:
             return preferred
-    if "adapter_config.json" in files:
-        raise UncorkError(
-            f"{address} is an adapter, not a model: merge it into its base model, or name that"
-        )
     for found in (
         [name for name in here if name.endswith(".safetensors")],
         *([name for name in files if name.lower().endswith(suffix)] for suffix in _OTHERS),
