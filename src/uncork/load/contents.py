@@ -242,7 +242,7 @@ def _beside_bias(contents: Contents, choice: Choice, named: Tensor | None) -> Ch
         return choice
     if sides[0] == sides[1]:
         return choice
-    own = [contents.tensors.get(name) for name in bias_names(choice.weight_name)]
+    own = [contents.tensors.get(name) for name in _own_bias_names(choice.weight_name)]
     lengths = {
         _flat(one.shape): one
         for one in ([named] if named is not None else [t for t in own if t is not None])
@@ -359,7 +359,7 @@ _BY_NAME = ("npz", "safetensors", "torch", "hugging face folder")
 
 def bias_names(weight: str) -> list[str]:
     """The names under which the bias of a weight of that name is looked for, likeliest first."""
-    names = [*_TIED_BIAS.get(weight, ()), *_own_bias_names(weight)]
+    names = _own_bias_names(weight)
     if "embed" in weight or weight.endswith(("wte.weight", "shared.weight", "lm_head.weight")):
         names += _EMBEDDING_BIAS
     return names
@@ -367,7 +367,7 @@ def bias_names(weight: str) -> list[str]:
 
 def _own_bias_names(weight: str) -> list[str]:
     """Those of a bias that belongs to this weight and no other."""
-    names: list[str] = []
+    names = [*_TIED_BIAS.get(weight, ())]
     for ending, partners in _PARTNERS.items():
         if weight == ending or weight.endswith((f".{ending}", f"/{ending}")) or (
             ending.startswith("_") and weight.endswith(ending)
