@@ -43,6 +43,7 @@ class Output(str, Enum):
 
 def reach(
     source: options.Source,
+    base: options.Base = None,
     weight: options.Weight = None,
     bias: options.Bias = None,
     transpose: options.Transpose = False,
@@ -141,8 +142,9 @@ def reach(
         )
     began = time.perf_counter()
     found = find(
-        source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain
-    )
+        source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain,
+        base=base,
+    )  # fmt: skip
     head = found.head
     if check is not None:
         _report_check(_checked(check, head, device.value, jobs), check, source, json_file, began)

@@ -180,7 +180,8 @@ class Adapted(Mapping[str, Tensor]):
         self._base, self._adapter = base, adapter
         self._made: dict[str, Tensor] = {}
         self._steps: dict[str, tuple[Step, Change]] = {}
-        changes = dict(_changes(adapter))
+        heads = () if tied is None else tied.heads
+        changes = _changes(adapter, lambda layer: self._is_layer(layer, heads))
         self.untied = tied is not None and self._share(tied, changes)
         for layer, change in changes.items():
             for kind, step in (("weight", _weight), ("bias", _bias)):
@@ -194,6 +195,9 @@ class Adapted(Mapping[str, Tensor]):
                         "merge_and_unload() in peft, save the model and give that"
                     )
 
+    def _is_layer(self, layer: str, heads: tuple[str, ...]) -> bool:
+        return _ends(layer, heads) or _named_like(f"{layer}.weight", self._base) is not None
+
     def _share(self, tied: Tied, changes: dict[str, Change]) -> bool:
         """The one parameter of embedding and head as peft leaves it; whether it parts the two."""
         adapter, embedding = self._adapter, tied.embedding
@@ -206,7 +210,8 @@ class Adapted(Mapping[str, Tensor]):
         head = tied.stored or f"{outside}.weight"
         if above is not None and _saved(adapter, above):
             self._made[head] = _placed(adapter, above.parts["weight"], shared, head)
-            self._steps[f"{outside}.bias"] = _bias, above
+            if "bias" in above.parts:
+                self._steps[f"{outside}.bias"] = _bias, above
             if below is not None:
                 self._steps[embedding] = _weight, below
             return True
@@ -216,10 +221,11 @@ class Adapted(Mapping[str, Tensor]):
             tensor = _copy(shared, head, shared.read, kept)
             self._made[head] = tensor if above is None else _weight(adapter, above, tensor, head)
             return True
-        tensor = shared
-        for change in (below, above):
-            if change is not None:
-                tensor = _weight(adapter, change, tensor, shared.name)
+        both = [change for change in (below, above) if change is not None]
+        placed = [change.parts.pop("weight") for change in both if "weight" in change.parts]
+        tensor = _placed(adapter, placed[-1], shared, shared.name) if placed else shared
+        for change in both:
+            tensor = _weight(adapter, change, tensor, shared.name)
         if below is not None and below.adds:
             doubt = (
                 f"{adapter} changes the input embedding, which is tied to the head: read as "
@@ -267,22 +273,27 @@ class Adapted(Mapping[str, Tensor]):
 # From names to changes.
 
 
-def _changes(adapter: Adapter) -> Iterator[tuple[str, Change]]:
+def _changes(adapter: Adapter, is_layer: Callable[[str], bool]) -> dict[str, Change]:
+    """What is done to each layer of the base model, or to one that the adapter brings."""
     found: dict[str, Change] = {}
     for name, tensor in adapter.tensors.items():
-        ending = next((end for end in _ROLES if name.endswith(end)), None)
-        role = _ROLES.get(ending or "", "")
-        layer = name.removesuffix(ending or "")
-        if not role or (role in ("A", "B", "B bias") and adapter.kind != "LORA"):
-            layer, role = name.rpartition(".")[0], ""
+        ending = next((end for end in _ROLES if name.endswith(end)), "")
+        role, layer = _ROLES.get(ending, ""), name.removesuffix(ending)
+        above = layer.rpartition(".")[0]
+        if role in ("weight", "bias") and not is_layer(layer) and is_layer(above):
+            role, layer = "", above  # lm_head.oft_R.weight: a part of lm_head
+        elif not role:
+            layer = above
+        elif role in ("A", "B", "B bias") and adapter.kind != "LORA":
+            role = ""
         change = found.setdefault(layer, Change(layer))
         if not role:
             change.others.append(name)
         elif role not in change.parts or ".base_layer." in name:
             change.parts[role] = tensor
     if adapter.kind in _PROMPTS:
-        found = {layer: change for layer, change in found.items() if change.parts}
-    yield from found.items()
+        return {layer: change for layer, change in found.items() if change.parts}
+    return found
 
 
 def _saved(adapter: Adapter, change: Change) -> bool:
