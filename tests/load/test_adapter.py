@@ -155,7 +155,9 @@ def test_an_adapter_beside_its_base_model_is_merged_as_from_pretrained_applies_i
     hidden, logits = out.hidden_states[-1][0].detach().numpy(), out.logits[0].detach().numpy()
     found = find(folder)
     np.testing.assert_allclose(hidden @ found.head.weight.T, logits, atol=1e-5)
-    assert any("merged into lm_head: 1.5·lora_B·lora_A of rank 4" in note for note in found.notes)
+    assert any(
+        "merged: 1.5·lora_B·lora_A of rank 4 added to lm_head" in note for note in found.notes
+    )
     alone = find(folder / "model.safetensors")
     assert "adapter_config.json beside it is left out" in alone.notes[0]
     assert not np.array_equal(alone.head.weight, found.head.weight)
@@ -233,7 +235,31 @@ def test_other_adapters_that_leave_the_head_alone_are_noted(kind: str, tmp_path:
     trained(tmp_path, llama(False), config)
     found = merged(tmp_path)
     np.testing.assert_array_equal(found.head.weight, load(tmp_path / "base").weight)
-    assert any(f"({kind}) changes other layers" in note for note in found.notes)
+    assert any(f"the {kind} adapter changes other layers" in note for note in found.notes)
+
+
+def test_a_norm_changed_in_another_way_leaves_the_domain_open(folder: Path) -> None:
+    settings(folder, peft_type="OFT")
+    rotation = {"base_model.model.model.norm.oft_R.weight": np.ones((2, 3), np.float32)}
+    save_file(rotation, folder / "adapter" / "adapter_model.safetensors")
+    found = merged(folder, domain="auto")
+    assert found.shown_domain is None
+    assert any(
+        "the domain is not known" in note and "type OFT changes model.norm" in note
+        for note in found.notes
+    )
+
+
+def test_weights_saved_with_the_factors_beside_them_are_refused(folder: Path) -> None:
+    base = transformers.AutoModelForCausalLM.from_pretrained(folder / "base")
+    model = peft.PeftModel.from_pretrained(base, folder / "adapter")
+    torch.save(model.state_dict(), folder / "model.pt")
+    with pytest.raises(UncorkError, match=r"lora_\w.*not merged: call merge_and_unload\(\)"):
+        load(folder / "model.pt")
+    (folder / "base" / "model.safetensors").unlink()
+    torch.save(model.base_model.model.state_dict(), folder / "base" / "pytorch_model.bin")
+    with pytest.raises(UncorkError, match=r"lora_\w.*not merged: call merge_and_unload\(\)"):
+        load(folder / "base")
 
 
 def settings(folder: Path, **changes: Any) -> None:

@@ -147,7 +147,7 @@ def require_file(path: Path) -> None:
 # How output layers are called, outside the numbered layers of a model.
 _LIKE_A_HEAD = re.compile(
     r"head|logit|classif|score|embed_out|unembed|output|predictions|proj_out|coef_|"
-    r"(^|[._])(fc|vocab\w*)[._]|(^|\.)(decoder\.)?(weight|W)$",
+    r"(^|[._])(fc|vocab\w*)[._]|(^|\.)decoder\.weight$|^(weight|W)$",
     re.IGNORECASE,
 )
 _IN_A_BLOCK = re.compile(r"(^|\.)\d+\.")
@@ -251,8 +251,15 @@ def _beside_bias(contents: Contents, choice: Choice, named: Tensor | None) -> Ch
     if fits == [False, True]:
         return turned_to(choice, f"bias {printable(lengths[sides[1:]].name)}")
     if fits == [True, False]:
-        return choice
+        return kept_at(choice, f"bias {printable(lengths[sides[:1]].name)}")
     return replace(choice, sides_open=True)
+
+
+def kept_at(choice: Choice, by: str) -> Choice:
+    """The same choice, which says what fits its rows where there are more columns."""
+    rows, columns = choice.weight.shape
+    said = f"{choice.why}, classes are its rows: {by} fits them alone"
+    return replace(choice, sides_open=False, why=said if rows < columns else choice.why)
 
 
 def turned_to(choice: Choice, by: str) -> Choice:

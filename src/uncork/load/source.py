@@ -17,6 +17,7 @@ from uncork.load.contents import (
     FoundDomain,
     Vocabulary,
     choose_by_hand,
+    kept_at,
     printable,
     turned_to,
 )
@@ -107,7 +108,9 @@ def _sided(path: Path, choice: Choice, labels: Source | Sequence[str] | None) ->
     by_rows, by_columns = (_fit(labels, side) for side in (rows, columns))
     if by_columns and not by_rows:
         return turned_to(choice, "the number of labels")
-    if by_rows != by_columns or columns < rows:
+    if by_rows and not by_columns:
+        return kept_at(choice, "the number of labels")
+    if columns < rows:
         return choice
     doubt = (
         f"nothing in {path.name} says whether the classes of {printable(choice.weight_name)} are "

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,14 +71,15 @@ class Adapter:
 
     @property
     def kind(self) -> str:
-        return str(self.settings.get("peft_type") or "LORA").upper()
+        return str(self.settings.get("peft_type") or "unknown")[:40].upper()
 
     @property
     def base(self) -> str:
-        return printable(str(self.settings.get("base_model_name_or_path") or ""))
+        """The model it was trained on, as its settings name it: a hub id, or a path elsewhere."""
+        return printable(str(self.settings.get("base_model_name_or_path") or "")[:200])
 
     def __str__(self) -> str:
-        return f"the adapter {printable(self.path.name)} ({printable(self.kind)})"
+        return f"the {printable(self.kind)} adapter"
 
 
 @dataclass
@@ -112,6 +113,17 @@ def adapter_of(path: Path, settings: Mapping[str, Any], tensors: Mapping[str, Te
     if adapter.kind not in (*_MERGED, *_PROMPTS, *_BY_LAYER):
         raise UncorkError(f"{path}: {_unmerged(adapter, 'the model')}")
     return adapter
+
+
+def refuse_unmerged(path: Path, names: Iterable[str]) -> None:
+    """Refuse weights that were saved with an adapter's factors still beside them."""
+    for name in names:
+        if ".lora_" in name and not _IN_A_BLOCK.search(name):
+            raise UncorkError(
+                f"{path} holds {printable(name)}, of an adapter that is not merged: call "
+                "merge_and_unload() in peft and save the model it returns (an adapter by itself: "
+                "give its folder, with --base)"
+            )
 
 
 def configuration(config: Mapping[str, Any], adapter: Adapter) -> dict[str, Any]:
@@ -370,7 +382,7 @@ def _placed(adapter: Adapter, new: Tensor, before: Tensor | None, name: str) -> 
     def read() -> np.ndarray:
         return new.read().astype(before.read().dtype, copy=False)
 
-    return Tensor(name, new.shape, before.dtype, read, (f"replaced by {adapter}",))
+    return Tensor(name, new.shape, before.dtype, read, (f"taken from {adapter}",))
 
 
 def _with_sum(adapter: Adapter, change: Change, before: Tensor) -> Tensor:
@@ -409,7 +421,7 @@ def _with_sum(adapter: Adapter, change: Change, before: Tensor) -> Tensor:
         _sum, before.read, first.read, second.read, scale, embedding, turned,
         None if magnitude is None else magnitude.read,
     )  # fmt: skip
-    text = f"{adapter} merged into {layer}: {scale:g}·lora_B·lora_A of rank {rank} added"
+    text = f"{adapter} merged: {scale:g}·lora_B·lora_A of rank {rank} added to {layer}"
     if magnitude is not None:
         text += ", scaled to the trained magnitudes (DoRA)"
     return _copy(before, before.name, read, text)
@@ -490,7 +502,7 @@ def _with_tokens(adapter: Adapter, change: Change, before: Tensor) -> Tensor:
         weight[ids] = rows.read().astype(weight.dtype)
         return weight
 
-    text = f"{adapter} merged into {printable(change.layer)}: {len(ids)} trained rows put in place"
+    text = f"{adapter} merged: {len(ids)} trained rows put into {printable(change.layer)}"
     return _copy(before, before.name, read, text)
 
 

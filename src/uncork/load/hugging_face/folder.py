@@ -28,10 +28,12 @@ from uncork.load.hugging_face.adapter import (
     UnmergedError,
     adapter_of,
     configuration,
+    refuse_unmerged,
     tied_embedding,
     without_ties,
 )
 from uncork.load.hugging_face.configured import configured
+from uncork.load.not_read import folder_not_read
 from uncork.load.safetensors_file import read_safetensors
 from uncork.load.torch.file import read_torch
 from uncork.load.vocabulary import find_vocabulary
@@ -39,6 +41,7 @@ from uncork.load.vocabulary import find_vocabulary
 _KIND = "hugging face folder"
 _MOST_JSON = 64 << 20
 _LISTED = 8
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.(safetensors|bin)")
 # Weights as transformers saves them, the preferred first.
 _SAVED = (
@@ -50,6 +53,7 @@ _MODELS = (
     ".safetensors", ".gguf", ".onnx", ".npz", ".npy", ".keras", ".h5", ".tflite", ".skops", ".ftz",
     ".traineddata", ".pt", ".pth", ".ckpt", ".bin",
 )  # fmt: skip
+_PIECES = (".bin", ".pt", ".pth")  # what also ends the names of parts and of other formats
 # Files of training and tokenizing that end like a model.
 _NO_MODELS = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt",
               "rng_state.pth", "random_states_0.pkl")  # fmt: skip
@@ -101,9 +105,10 @@ def _adapted(path: Path, adapter: Adapter, base: Path) -> Contents:
     if plain is None or weights is None:
         wanted = f" for {adapter.base}" if adapter.base else ""
         where = f"{base} holds no base model" if base != path else f"{path} is an adapter{wanted}"
+        known = _HUB_ID.fullmatch(adapter.base) and not Path(adapter.base).exists()
         raise UncorkError(
             f"{where}: name the folder of the base model, config.json and weights, with --base "
-            f"FOLDER, or --base hf:{adapter.base or 'owner/name'}"
+            f"FOLDER, or --base hf:{adapter.base if known else 'owner/name'}"
         )
     config = configuration(plain, adapter)
     tensors = Adapted(weights.tensors, adapter, tied_embedding(config, weights.tensors))
@@ -148,11 +153,12 @@ def read_torch_file(path: Path) -> Contents:
 
 def _beside_adapter(path: Path, contents: Contents) -> Contents:
     """A file of a model with an adapter is the model without it; the adapter's own is no model."""
-    if path.name in WEIGHTS or any(".lora_A." in name for name in contents.tensors):
+    if path.name in WEIGHTS:
         raise UncorkError(
             f"{path} holds an adapter, not a model: give its folder, with --base for the model it "
             "was trained on"
         )
+    refuse_unmerged(path, contents.tensors)
     if not (path.name in _SAVED and (path.parent / CONFIG).is_file()):
         return contents
     doubt = f"{CONFIG} beside it is left out: give the folder to have the adapter merged"
@@ -189,6 +195,7 @@ def _with_config(
     named: Path | None = None,
 ) -> Contents:
     """`tensors` in place of the weights' own, classes named by the files in `named`."""
+    refuse_unmerged(path, weights.tensors)
     folder = named or (path if path.is_dir() else path.parent)
     vocabulary: Callable[[int], Vocabulary] = functools.partial(find_vocabulary, folder)
     labels = config.get("label_names")
@@ -365,12 +372,13 @@ def _other(folder: Path, config: Mapping[str, Any] | None) -> Contents:
         name for name in names
         if name.lower().endswith(_MODELS) and name not in _NO_MODELS and not name.startswith(".")
     ]  # fmt: skip
+    what = folder_not_read(folder, names)
+    if what is not None and all(name.endswith(_PIECES) for name in models):
+        raise UncorkError(f"{folder} is {what}")
     if not models:
         inner = _inner(folder)
         hint = f"; there is a model in {inner}" if inner else ""
-        other = [n for n in names if n.endswith((".msgpack", ".ckpt.index", ".mar", ".nemo"))]
-        found = f"only {printable(other[0])}, which is not read" if other else "no model"
-        raise UncorkError(f"{folder} holds {found}{hint}: give the folder or file of a model")
+        raise UncorkError(f"{folder} holds no model{hint}: give the folder or file of a model")
     if len(models) > 1:
         rest = f" and {len(models) - _LISTED} more" if len(models) > _LISTED else ""
         raise AmbiguousError(

@@ -22,6 +22,9 @@ _MOST_DESCRIPTION = 64 << 20
 # Weights in other formats, the ones that say most first.
 _OTHERS = (".gguf", ".onnx", ".keras", ".tflite", ".skops", ".npz", ".h5", ".ftz", ".traineddata",
            ".pt", ".pth", ".ckpt", ".bin")  # fmt: skip
+# Weights as transformers saves them, the preferred first.
+_SAVED = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json",
+          "pytorch_model.bin")  # fmt: skip
 _LISTED = 12
 _BLOCK = re.compile(r"\.(\d+)\.")
 
@@ -46,7 +49,7 @@ def fetch(source: str) -> Path:
             return hub.single(listing, folder, address.file)
         if "adapter_config.json" in listing.files:
             _adapter(hub, listing, folder)
-            if "config.json" not in listing.files:
+            if not any(name in listing.files for name in _SAVED):
                 return folder  # its reader says which base model it wants
         weights = _weights(address, listing.files)
         for name in _descriptions(listing.files):
@@ -97,10 +100,7 @@ def _descriptions(files: Mapping[str, tuple[int, str]]) -> list[str]:
 def _weights(address: Address, files: Mapping[str, tuple[int, str]]) -> str:
     """The file that holds the weights or their index; an error that lists them to choose from."""
     here = [name for name in files if "/" not in name]
-    for preferred in (
-        "model.safetensors.index.json", "model.safetensors",
-        "pytorch_model.bin.index.json", "pytorch_model.bin",
-    ):  # fmt: skip
+    for preferred in _SAVED:
         if preferred in files:
             return preferred
     for found in (
