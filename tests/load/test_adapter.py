@@ -80,6 +80,7 @@ def lora(*layers: str, **options: Any) -> Any:
 CASES = {
     "head": (False, lora("lm_head", INSIDE)),
     "head of a tied model": (True, lora("lm_head")),
+    "rank 64": (False, lora("lm_head", r=64)),
     "rslora": (False, lora("lm_head", use_rslora=True)),
     "patterns": (
         False,
