@@ -361,7 +361,7 @@ def test_a_folder_without_a_model_says_what_to_do(tmp_path: Path, saved: Path) -
     with pytest.raises(UncorkError, match="there is a model in inside"):
         load(tmp_path)
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(UncorkError, match="merge it"):
+    with pytest.raises(UncorkError, match=r"no adapter_model\.safetensors: complete the download"):
         load(tmp_path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 import torch
 from hub_server import COMMIT, Hub, serving
 from huggingface_hub import constants
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from uncork import UncorkError
@@ -405,6 +406,42 @@ def test_without_the_client_the_message_says_what_to_install(
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(UncorkError, match=r"pip install 'uncork\[hf\]'"):
         load("hf:me/tiny")
+
+
+def test_a_refusal_names_the_id_and_not_the_cache(hub: Hub, gpt2: Path, tmp_path: Path) -> None:
+    headless = shutil.copytree(gpt2, tmp_path / "headless")
+    tensors = load_file(headless / "model.safetensors")
+    del tensors["lm_head.weight"]
+    save_file(tensors, headless / "model.safetensors")
+    hub.repositories["me/headless"] = headless
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "m.gguf").write_bytes(b"GGUF" + bytes(40))
+    hub.repositories["me/damaged"] = tmp_path / "damaged"
+    for name, message in (("me/headless", "no head"), ("me/damaged", "GGUF|gguf")):
+        with pytest.raises(UncorkError, match=message) as raised:
+            load(f"hf:{name}")
+        assert str(raised.value).startswith(f"hf:{name}")
+        assert str(tmp_path) not in str(raised.value)
+
+
+def test_an_adapter_and_its_base_are_fetched(hub: Hub, gpt2: Path, tmp_path: Path) -> None:
+    hub.repositories["me/tiny"] = gpt2
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=shape).astype(np.float32) for shape in ((2, 8), (40, 2)))
+    prefix = "base_model.model.lm_head.lora_"
+    save_file({f"{prefix}A.weight": a, f"{prefix}B.weight": b},
+              tmp_path / "adapter_model.safetensors")  # fmt: skip
+    settings = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "base_model_name_or_path": "me/tiny"}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(settings))
+    hub.repositories["me/lora"] = tmp_path
+    with pytest.raises(UncorkError, match=r"^hf:me/lora is an adapter for me/tiny.* hf:me/tiny$"):
+        load("hf:me/lora")
+    found = find("hf:me/lora", base="hf:me/tiny")
+    before = find(gpt2).head.weight
+    np.testing.assert_array_equal(found.head.weight, before + b @ a * np.float32(2))
+    assert found.head.source == "hf:me/lora"
+    np.testing.assert_array_equal(find("hf:me/lora", base=gpt2).head.weight, found.head.weight)
+    np.testing.assert_array_equal(find(tmp_path, base="hf:me/tiny").head.weight, found.head.weight)
 
 
 # The program

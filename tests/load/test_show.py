@@ -145,7 +145,7 @@ def test_what_the_source_shows_of_the_domain_is_said_even_if_not_used(
     )
     opened = dataclasses.replace(open_source(tmp_path / "m.npy"), domain=lambda choice: seen)
     module = sys.modules["uncork.load.description"]  # `uncork.load` itself is the function
-    monkeypatch.setattr(module, "open_source", lambda source: opened)
+    monkeypatch.setattr(module, "open_source", lambda source, base=None: opened)
     text = " ".join(run(tmp_path / "m.npy").split())
     assert "domain box:-100,100 (assumed)" in text
     assert "--domain auto would use ball:2: RMSNorm model.norm precedes the head" in text

@@ -39,6 +39,16 @@ def test_paths_are_in_full_wherever_workers_are_started(
     assert second.options == {"domain": "auto", "labels": str(folder / "b.txt")}
 
 
+@pytest.mark.parametrize(("base", "hub"), [("base", False), ("hf:owner/base", True)])
+def test_the_base_of_an_adapter_is_a_path_beside_the_manifest_or_a_hub_id(
+    tmp_path: Path, base: str, hub: bool
+) -> None:
+    file = tmp_path / "m.toml"
+    file.write_text(f'[[model]]\nsource = "adapter"\nbase = "{base}"')
+    (task,) = read_manifest(file)
+    assert task.options == {"base": base if hub else str(tmp_path / base)}
+
+
 def test_the_same_model_named_twice_is_audited_once(tmp_path: Path) -> None:
     path = tmp_path / "m.toml"
     entry = '[[model]]\nsource = "random:normal,5x2,seed=0"\n'

@@ -42,6 +42,7 @@ class Algorithm(str, Enum):
 
 def audit(
     source: options.Source,
+    base: options.Base = None,
     weight: options.Weight = None,
     bias: options.Bias = None,
     transpose: options.Transpose = False,
@@ -174,7 +175,7 @@ def audit(
     began = time.perf_counter()
     found = find(
         source, weight=weight, bias=bias, transpose=transpose, drop_bias=drop_bias, labels=labels,
-        domain=domain,
+        domain=domain, base=base,
     )  # fmt: skip
     head = found.head
     if known is not None:

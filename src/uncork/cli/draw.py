@@ -57,6 +57,7 @@ def draw(
         bool, typer.Option("--bias", help="With --random or --figure: with a bias.")
     ] = False,
     seed: Annotated[int, typer.Option(help="With --random: same seed, same head.")] = 0,
+    base: options.Base = None,
     weight: options.Weight = None,
     bias_name: Annotated[
         str | None, typer.Option("--bias-name", help="Name of the bias tensor.", metavar="NAME")
@@ -90,9 +91,9 @@ def draw(
 
     if (source is not None) + random + (figure is not None) != 1:
         raise UncorkError("what is to be drawn? give one of SOURCE, --random or --figure")
-    if source is None and (weight or bias_name or transpose or drop_bias or labels):
+    if source is None and (base or weight or bias_name or transpose or drop_bias or labels):
         raise UncorkError(
-            "--weight, --bias-name, --transpose, --drop-bias and --labels go with a SOURCE"
+            "--base, --weight, --bias-name, --transpose, --drop-bias and --labels go with a SOURCE"
         )
     if not random and (classes is not None or features is not None):
         raise UncorkError("-C and -d go with --random")
@@ -108,7 +109,7 @@ def draw(
         from uncork.load import load
 
         head = load(source, weight=weight, bias=bias_name, transpose=transpose,
-                    drop_bias=drop_bias, labels=labels, domain=inputs)  # fmt: skip
+                    drop_bias=drop_bias, labels=labels, domain=inputs, base=base)  # fmt: skip
     elif random:
         if classes is None or features is None:
             raise UncorkError("how many classes and features? give -C and -d")

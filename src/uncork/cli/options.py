@@ -23,6 +23,13 @@ Source = Annotated[
     str,
     typer.Argument(help="Model file, Hugging Face folder, or hf:owner/name.", metavar="SOURCE"),
 ]
+Base = Annotated[
+    str | None,
+    typer.Option(
+        help="Model that an adapter (LoRA …) is merged into: folder or hf:owner/name.",
+        metavar="SOURCE",
+    ),
+]
 Weight = Annotated[str | None, typer.Option(help="Name of the weight tensor.", metavar="NAME")]
 Bias = Annotated[str | None, typer.Option(help="Name of the bias tensor.", metavar="NAME")]
 Transpose = Annotated[bool, typer.Option("--transpose", help="Classes are the weight's columns.")]

@@ -24,6 +24,7 @@ def playground(
             metavar="SOURCE",
         ),
     ] = None,
+    base: options.Base = None,
     weight: options.Weight = None,
     bias: options.Bias = None,
     transpose: options.Transpose = False,
@@ -53,10 +54,10 @@ def playground(
         head = load(
             source,
             weight=weight, bias=bias, transpose=transpose, labels=labels,
-            domain=parse_domain(domain),
+            domain=parse_domain(domain), base=base,
         )  # fmt: skip
-    elif weight or bias or transpose or labels:
-        raise UncorkError("--weight, --bias, --transpose and --labels need a SOURCE")
+    elif base or weight or bias or transpose or labels:
+        raise UncorkError("--base, --weight, --bias, --transpose and --labels need a SOURCE")
     page = standalone(head)
     if output == "-":
         sys.stdout.write(page)

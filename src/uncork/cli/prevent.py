@@ -95,6 +95,7 @@ def prevent_command(
     ] = None,
     init: Annotated[Init, typer.Option(help="Random head: N(0, 1) or U(−1, 1).")] = Init.normal,
     seed: Annotated[int, typer.Option(help="Of the random head.")] = 0,
+    base: options.Base = None,
     weight: options.Weight = None,
     bias: options.Bias = None,
     transpose: options.Transpose = False,
@@ -130,7 +131,9 @@ def prevent_command(
     else:
         if source is None or classes is not None or features is not None:
             raise UncorkError("which head? give SOURCE, or --random with -C and -d")
-        found = find(source, weight=weight, bias=bias, transpose=transpose, domain=domain)
+        found = find(
+            source, weight=weight, bias=bias, transpose=transpose, domain=domain, base=base
+        )
         head = found.head
     if do_not_prevent:
         if out is not None:

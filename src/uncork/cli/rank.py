@@ -116,6 +116,7 @@ def rank(
         float | None,
         typer.Option(help="Undo c·tanh(z/c) on logits first (Gemma 2: 30).", metavar="C"),
     ] = None,
+    base: options.Base = None,
     weight: options.Weight = None,
     bias: options.Bias = None,
     transpose: options.Transpose = False,
@@ -157,7 +158,7 @@ def rank(
             found = _of_outputs(source, values[:contexts], kind, told, softcap, bar)
         else:
             found = _of_head(
-                source, hidden, data, contexts, (weight, bias, transpose, drop_bias), bar
+                source, hidden, data, contexts, (weight, bias, transpose, drop_bias), base, bar
             )
     if plot is not None:
         _draw(found, plot)
@@ -216,12 +217,15 @@ def _of_head(
     data: Sequence[str] | None,
     contexts: int | None,
     chosen: tuple[str | None, str | None, bool, bool],
+    base: str | None,
     progress: Progress,
 ) -> _Found:
     weight, bias, transpose, drop_bias = chosen
     states: np.ndarray | None = None
     made_from = ""
     if data:
+        if base is not None:
+            raise UncorkError("--data runs the model itself: merge the adapter first")
         head, states = _run(source, data, contexts or _MOST_CONTEXTS, weight, progress)
         if drop_bias:
             head = head.replace(bias=None)
@@ -229,8 +233,9 @@ def _of_head(
     else:
         try:
             head = find(
-                source, weight=weight, bias=bias, transpose=transpose, drop_bias=drop_bias
-            ).head
+                source, weight=weight, bias=bias, transpose=transpose, drop_bias=drop_bias,
+                base=base,
+            ).head  # fmt: skip
         except AmbiguousError as error:
             raise UncorkError(f"{error} (a file of outputs? then use --logits)") from None
     if hidden is not None:

@@ -44,6 +44,7 @@ class Output(str, Enum):
 
 def reach(
     source: options.Source,
+    base: options.Base = None,
     weight: options.Weight = None,
     bias: options.Bias = None,
     transpose: options.Transpose = False,
@@ -142,8 +143,9 @@ def reach(
         )
     began = time.perf_counter()
     found = find(
-        source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain
-    )
+        source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain,
+        base=base,
+    )  # fmt: skip
     head = found.head
     if check is not None:
         checked = _checked(check, head, device.value, jobs)

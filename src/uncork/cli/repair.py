@@ -91,6 +91,7 @@ def repair_command(
             help="Write the proofs of the repaired copy, for uncork verify.", metavar="FILE"
         ),
     ] = None,
+    base: options.Base = None,
     weight: options.Weight = None,
     bias: options.Bias = None,
     transpose: options.Transpose = False,
@@ -123,8 +124,9 @@ def repair_command(
     check_time_limit(time_limit)
     options.checked_domain(domain)
     found = find(
-        source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain
-    )
+        source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain,
+        base=base,
+    )  # fmt: skip
     head = found.head
     check_format(found, out, needs_bias=how is How.bias)
     _rehearse(found, out)

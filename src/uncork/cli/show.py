@@ -20,6 +20,7 @@ _MOST_TENSORS = 30
 
 def show(
     source: options.Source,
+    base: options.Base = None,
     weight: options.Weight = None,
     bias: options.Bias = None,
     transpose: options.Transpose = False,
@@ -41,8 +42,9 @@ def show(
     )
     options.checked_domain(domain)
     found = describe(
-        source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain
-    )
+        source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain,
+        base=base,
+    )  # fmt: skip
     if json_file is not None:
         emit_json(found.as_dict(), json_file)
     if json_file != "-":

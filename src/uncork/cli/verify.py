@@ -27,6 +27,7 @@ def verify(
         str, typer.Argument(help="File that uncork audit wrote.", metavar="CERTIFICATES")
     ],
     source: options.Source,
+    base: options.Base = None,
     weight: options.Weight = None,
     bias: options.Bias = None,
     transpose: options.Transpose = False,
@@ -48,8 +49,9 @@ def verify(
     )
     began = time.perf_counter()
     head = load(
-        source, weight=weight, bias=bias, transpose=transpose, drop_bias=drop_bias, labels=labels
-    )
+        source, weight=weight, bias=bias, transpose=transpose, drop_bias=drop_bias, labels=labels,
+        base=base,
+    )  # fmt: skip
     audit = Audit.load(certificates, head)
     other = _another_head(audit, head, drop_bias)
     if other is None:

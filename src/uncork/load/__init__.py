@@ -22,6 +22,7 @@ def load(
     drop_bias: bool = False,
     labels: Source | Sequence[str] | None = None,
     domain: Domain | str | None = None,
+    base: Source | None = None,
 ) -> Head:
     """Read the head of a model: a file, a Hugging Face folder or hub id, or a live object.
 
@@ -32,11 +33,12 @@ def load(
     outputs. Where that fails, name the tensors: `weight` (classes × features, or the other way
     round with `transpose`) and `bias` (classes,); `drop_bias` goes without one. `labels` is a file
     with one label a line, a JSON file, or the labels themselves; `domain` is a Domain or text such
-    as "box:100", the default.
+    as "box:100", the default. `base` is the folder or hub id of the model that an adapter's folder
+    is merged into.
     Values keep the type they are stored in, and large files are memory-mapped. Files are never
     unpickled. Bad input raises `UncorkError`.
     """
     return find(
         source, weight=weight, bias=bias, transpose=transpose, drop_bias=drop_bias, labels=labels,
-        domain=domain,
+        domain=domain, base=base,
     ).head  # fmt: skip

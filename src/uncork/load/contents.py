@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,12 +20,17 @@ _LISTED = 8  # how many tensors an error names before it says "and N more"
 
 @dataclass(frozen=True)
 class Tensor:
-    """One array of a file, known by its header and read only when it is asked for."""
+    """One array of a file, known by its header and read only when it is asked for.
+
+    `folded` and `doubts` as in `Choice`: of this tensor, whoever chooses it.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     read: Callable[[], np.ndarray] = field(repr=False, compare=False)
+    folded: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def matrix_shape(self) -> tuple[int, int] | None:
@@ -44,7 +50,8 @@ class Choice:
     `folded` names what was worked into the weight on the way from the file ("dequantised: int8
     codes times lm_head.SCB / 127"); `doubts` what a reader of the result must know first, because
     the file does not settle it ("nothing says whether classes are rows or columns"); `notes`
-    everything else worth knowing.
+    everything else worth knowing. `sides_open`: nothing so far says that the classes are the rows
+    of the weight and not its columns.
     """
 
     weight: np.ndarray
@@ -55,6 +62,7 @@ class Choice:
     notes: tuple[str, ...] = ()
     folded: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    sides_open: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,7 @@ class Contents:
     file alone does not say. `around(name)` is the head with that tensor as its weight, where the
     file itself shows how the tensor is used (None where it does not); `vocabulary(classes)` is what
     it says of its classes; `domain(choice)` what precedes that head, None where it does not show.
+    `typed` maps where a source lies in the hub's cache to what people typed for it.
     """
 
     path: Path
@@ -105,6 +114,7 @@ class Contents:
     around: Callable[[str], Choice | None] = lambda name: None
     vocabulary: Callable[[int], Vocabulary] = lambda classes: Vocabulary()
     domain: Callable[[Choice], FoundDomain | None] = lambda choice: None
+    typed: Mapping[str, str] = field(default_factory=dict)
 
     def tensor(self, name: str, option: str) -> Tensor:
         """The tensor of that name, or an error that lists what is there."""
@@ -138,13 +148,29 @@ def require_file(path: Path) -> None:
         raise UncorkError(f"{path} {what}")
 
 
+# How output layers are called, outside the numbered layers of a model.
+_LIKE_A_HEAD = re.compile(
+    r"head|logit|classif|score|embed_out|unembed|output|predictions|proj_out|coef_|"
+    r"(^|[._])(fc|vocab\w*)[._]|(^|\.)decoder\.weight$|^(weight|W)$",
+    re.IGNORECASE,
+)
+_IN_A_BLOCK = re.compile(r"(^|\.)\d+\.")
+
+
 def listing(tensors: Iterable[Tensor]) -> str:
-    """Tensors with their shapes, the first few by name: for error messages."""
-    every = list(tensors)
+    """Tensors with their shapes, the likeliest weights by name and size first: for errors."""
+    every = sorted(tensors, key=_unlikely)
     if not every:
         return "no tensors"
     rest = len(every) - _LISTED
     return ", ".join(map(str, every[:_LISTED])) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _unlikely(tensor: Tensor) -> tuple[bool, bool, bool, int]:
+    """Sorts the tensors that are likely to be a head before the others."""
+    inside = _IN_A_BLOCK.search(tensor.name) is not None
+    named = _LIKE_A_HEAD.search(tensor.name) is not None
+    return tensor.matrix_shape is None, inside, not named, -max(tensor.shape, default=0)
 
 
 def choose_by_hand(
@@ -156,12 +182,14 @@ def choose_by_hand(
 ) -> Choice:
     """The head from tensors named by hand; a missing name is left to the reader's own choice."""
     tensor = None if weight is None else contents.tensor(weight, "--weight")
+    named = None if bias is None or drop_bias else contents.tensor(bias, "--bias")
     choice = _turned(contents, tensor, transpose)
+    if not transpose:
+        choice = _beside_bias(contents, choice, named)
     if drop_bias:
-        return replace(choice, bias=None, bias_name=None)
+        return _whole(contents, replace(choice, bias=None, bias_name=None))
     classes, features = choice.weight.shape
-    if bias is not None:
-        named = contents.tensor(bias, "--bias")
+    if named is not None:
         offset = named.read()
         offset = offset.reshape(_flat(offset.shape))
         if offset.shape != (classes,):
@@ -170,19 +198,20 @@ def choose_by_hand(
                 f"{contents.path}: bias {named} does not fit weight {choice.weight_name} with "
                 f"{classes} classes and {features} features" + (f": {hint}" if hint else "")
             )
-        return replace(choice, bias=offset, bias_name=bias)
+        return _whole(contents, replace(choice, bias=offset, bias_name=bias))
     if choice.bias_name is not None:
-        return choice
+        return _whole(contents, choice)
     # `paired_bias` only ever returns a vector of the right length.
     partner = paired_bias(contents.tensors, choice.weight_name, classes)
     if partner is not None:
-        return replace(choice, bias=partner.read().reshape(-1), bias_name=partner.name)
+        offset = partner.read().reshape(-1)
+        return _whole(contents, replace(choice, bias=offset, bias_name=partner.name))
     left = _left_over(contents, choice.weight_name)
     if left is None:
-        return choice
+        return _whole(contents, choice)
     if _flat(left.shape) in ((), (1,)):  # scikit-learn's intercept_ = 0.0 where it fits none
         same = f"{printable(left.name)} is one number for all classes, which changes no order"
-        return replace(choice, notes=(*choice.notes, f"{same}: left out"))
+        return _whole(contents, replace(choice, notes=(*choice.notes, f"{same}: left out")))
     hint = _other_side(contents, tensor, transpose, _flat(left.shape))
     raise AmbiguousError(
         f"{contents.path}: {left} is by its name the bias of "
@@ -190,6 +219,64 @@ def choose_by_hand(
         + (f"{hint}; else " if hint else "")
         + "name another with --bias, or go without one (--drop-bias of audit, verify, rank, draw)"
     )
+
+
+def _whole(contents: Contents, choice: Choice) -> Choice:
+    """The choice with what its tensors carry of what was worked into them."""
+    names = [name for name in (choice.weight_name, choice.bias_name) if name in contents.tensors]
+    tensors = [contents.tensors[name] for name in names if name is not None]
+    folded = [f"{printable(t.name)}: {text}" for t in tensors for text in t.folded]
+    doubts = [text for t in tensors for text in t.doubts]
+    return replace(
+        choice,
+        folded=tuple(dict.fromkeys((*choice.folded, *folded))),
+        doubts=tuple(dict.fromkeys((*choice.doubts, *doubts))),
+    )
+
+
+# Formats whose arrays stand alone: nothing says which side the classes of one are on.
+_LONE = ("npy", "npz", "safetensors", "torch")
+
+
+def _beside_bias(contents: Contents, choice: Choice, named: Tensor | None) -> Choice:
+    """The side of a lone weight that its bias fits, where it fits one only; else both are open."""
+    stored = contents.tensors.get(choice.weight_name)
+    sides = choice.weight.shape
+    if contents.format not in _LONE or stored is None or stored.matrix_shape != sides:
+        return choice
+    if sides[0] == sides[1]:
+        return choice
+    own = [contents.tensors.get(name) for name in _own_bias_names(choice.weight_name)]
+    lengths = {
+        _flat(one.shape): one
+        for one in ([named] if named is not None else [t for t in own if t is not None])
+    }
+    fits = [(side,) in lengths for side in sides]
+    if fits == [False, True]:
+        return turned_to(choice, f"bias {printable(lengths[sides[1:]].name)}")
+    if fits == [True, False]:
+        return kept_at(choice, f"bias {printable(lengths[sides[:1]].name)}")
+    return replace(choice, sides_open=True)
+
+
+def kept_at(choice: Choice, by: str) -> Choice:
+    """The same choice, which says what fits its rows where there are more columns."""
+    rows, columns = choice.weight.shape
+    said = f"{choice.why}, classes are its rows: {by} fits them alone"
+    return replace(choice, sides_open=False, why=said if rows < columns else choice.why)
+
+
+def turned_to(choice: Choice, by: str) -> Choice:
+    """The same weight with its columns as classes, because something fits these alone."""
+    rows, columns = choice.weight.shape
+    note = (
+        f"classes are the {columns} columns of {printable(choice.weight_name)}, not its {rows} "
+        f"rows: {by} fits them alone"
+    )
+    return replace(
+        choice, weight=choice.weight.T, bias=None, bias_name=None, sides_open=False,
+        why=f"{choice.why}, classes are its columns", notes=(*choice.notes, note),
+    )  # fmt: skip
 
 
 def _turned(contents: Contents, tensor: Tensor | None, transpose: bool) -> Choice:
@@ -210,10 +297,12 @@ def _turned(contents: Contents, tensor: Tensor | None, transpose: bool) -> Choic
     elif tensor is not None:
         choice = replace(choice, why=f"named by hand, {choice.why}")
     if not transpose or _columns_already(contents, choice):
-        return choice
+        return replace(choice, sides_open=choice.sides_open and not transpose)
     # A bias that fitted the rows need not fit the columns: the caller looks for it again.
     why = f"{choice.why}, classes are its columns"
-    return replace(choice, weight=choice.weight.T, bias=None, bias_name=None, why=why)
+    return replace(
+        choice, weight=choice.weight.T, bias=None, bias_name=None, why=why, sides_open=False
+    )
 
 
 def _columns_already(contents: Contents, choice: Choice) -> bool:
@@ -281,7 +370,7 @@ _BY_NAME = ("npz", "safetensors", "torch", "hugging face folder")
 
 def bias_names(weight: str) -> list[str]:
     """The names under which the bias of a weight of that name is looked for, likeliest first."""
-    names = [*_TIED_BIAS.get(weight, ()), *_own_bias_names(weight)]
+    names = _own_bias_names(weight)
     if "embed" in weight or weight.endswith(("wte.weight", "shared.weight", "lm_head.weight")):
         names += _EMBEDDING_BIAS
     return names
@@ -289,7 +378,7 @@ def bias_names(weight: str) -> list[str]:
 
 def _own_bias_names(weight: str) -> list[str]:
     """Those of a bias that belongs to this weight and no other."""
-    names: list[str] = []
+    names = [*_TIED_BIAS.get(weight, ())]
     for ending, partners in _PARTNERS.items():
         if weight == ending or weight.endswith((f".{ending}", f"/{ending}")) or (
             ending.startswith("_") and weight.endswith(ending)

@@ -93,13 +93,14 @@ def describe(
     transpose: bool = False,
     labels: Source | Sequence[str] | None = None,
     domain: Domain | str | None = None,
+    base: Source | None = None,
 ) -> Description:
     """Read a model file as `load` does and say what was found, and what is odd about it.
 
     Use it to see why a tensor was chosen, or which to name when `load` cannot tell. A file that
     cannot be read, or a name that is not there, raises `UncorkError` as in `load`.
     """
-    contents = open_source(source)
+    contents = open_source(source, base)
     try:
         found = find(
             source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from uncork.errors import UncorkError
 from uncork.load.contents import Contents
+from uncork.load.not_read import archive_not_read, file_not_read
 from uncork.load.safetensors_file import looks_like_safetensors
 
 _MOST_MEMBERS = 100_000  # entries of an archive's directory that are looked at
@@ -42,22 +43,11 @@ TFLITE = Format("tflite", "tflite.file:read_tflite")
 SKOPS = Format("skops", "sklearn.skops_file:read_skops")
 TESSERACT = Format("tesseract", "tesseract.file:read_tesseract")
 TORCH = Format("torch", "hugging_face.folder:read_torch_file")
-FOLDER = Format("hugging face folder", "hugging_face.folder:read_folder")
 
 READ = (
     ".safetensors, .onnx, .gguf, .npz, .npy, .pt/.bin (tensors only), .keras, .h5, .tflite, "
     ".skops, fastText .bin/.ftz, Tesseract .traineddata, a Hugging Face folder or hf:owner/name"
 )
-_OTHERS = {  # the first bytes of files people will try
-    b"\x1f\x8b": "gzip-compressed: unpack it first",
-    b"BZh": "bzip2-compressed: unpack it first",
-    b"\xfd7zX": "xz-compressed: unpack it first",
-    b"(\xb5/\xfd": "zstd-compressed: unpack it first",
-    b"version https://git-lfs": "a Git LFS pointer, not the file itself: run git lfs pull",
-    b"<!DOCTYPE": "a web page, not a model: was the download refused?",
-    b"\x01\x00\x00\x00\x00\x00\x00\x00": "in Marian's binary format: take the model's .npz",
-    b"<html": "a web page, not a model: was the download refused?",
-}
 _LEGACY_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # a pickle of torch's magic number
 _PICKLES = (".pkl", ".pickle", ".joblib")
 _TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".th")
@@ -68,7 +58,7 @@ def recognise(path: Path, start: bytes, size: int) -> Format:
     suffix = path.suffix.lower()
     if start.startswith(b"\x93NUMPY"):
         return NPY
-    if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+    if start.startswith((b"PK\x03\x04", b"PK\x05\x06")) and suffix != ".distcp":
         return _archive(path)
     if start.startswith(b"GGUF"):
         return GGUF
@@ -80,9 +70,9 @@ def recognise(path: Path, start: bytes, size: int) -> Format:
         return TFLITE
     if looks_like_safetensors(start, size):
         return SAFETENSORS
-    for magic, what in _OTHERS.items():
-        if start.startswith(magic):
-            raise UncorkError(f"{path} is {what}; uncork reads {READ}")
+    what = file_not_read(path, start)
+    if what is not None:
+        raise UncorkError(f"{path} is {what}")
     pickled = start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
     if start.startswith(_LEGACY_TORCH):
         return TORCH
@@ -113,6 +103,9 @@ def _archive(path: Path) -> Format:
             names = {info.filename for info in archive.infolist()[:_MOST_MEMBERS]}
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise UncorkError(f"{path} is a damaged or truncated archive: {error}") from error
+    what = archive_not_read(names)
+    if what is not None:
+        raise UncorkError(f"{path} is {what}")
     if any(name == "data.pkl" or name.endswith("/data.pkl") for name in names):
         return TORCH
     if "model.weights.h5" in names:

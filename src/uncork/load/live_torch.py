@@ -57,6 +57,7 @@ def read_module(model: Any) -> Contents:
     """The tensors of a live module, and the head among them as the model itself names it."""
     model = _unwrapped(model)
     path = Path(f"<{type(model).__name__}>")
+    _refuse_adapter(path, model)
     tensors = {name: _tensor(path, name, value) for name, value in model.state_dict().items()}
     if not tensors:
         raise UncorkError(f"{path} has no parameters")
@@ -81,6 +82,18 @@ def _unwrapped(model: Any) -> Any:
             break
         model = inner
     return model
+
+
+def _refuse_adapter(path: Path, model: Any) -> None:
+    """A layer with an adapter multiplies by more than its weight."""
+    kinds = (type(module) for module in model.modules())
+    if hasattr(model, "peft_config") or any(
+        kind.__module__.startswith("peft.tuners.") for kind in kinds
+    ):
+        raise UncorkError(
+            f"{path} has a PEFT adapter that is not merged: call merge_and_unload() first and give "
+            "the model it returns, or give the adapter's folder and base="
+        )
 
 
 def _tensor(path: Path, name: str, value: Any) -> Tensor:

@@ -8,6 +8,7 @@ src/models/transformer.h (`postProcess`) and src/models/s2s.h (`DecoderS2S::step
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +16,15 @@ from pathlib import Path
 
 from uncork.domain import Box, LayerNorm
 from uncork.errors import UncorkError
-from uncork.load.contents import Choice, Contents, FoundDomain, Tensor, as_matrix, paired_bias
+from uncork.load.contents import (
+    AmbiguousError,
+    Choice,
+    Contents,
+    FoundDomain,
+    Tensor,
+    as_matrix,
+    turned_to,
+)
 from uncork.load.vocabulary import find_vocabulary
 
 _CONFIG = "special:model.yml"
@@ -110,13 +119,22 @@ def _with_bias(
     why: str,
     turned: bool = False,
 ) -> Choice:
+    """The head with its bias. Files cut down to the head may hold an embedding the other way
+    round, features × classes: what the bias fits is right, and without one nothing says it."""
     matrix = as_matrix(path, tensors[name])
-    matrix = matrix.T if turned else matrix
+    choice = Choice(matrix.T if turned else matrix, None, name, None, why)
     bias = tensors.get(f"{output}_b")
-    if bias is not None and max(bias.shape, default=0) != matrix.shape[0]:
-        bias = paired_bias(tensors, name, matrix.shape[0])
-    offset = None if bias is None else bias.read().reshape(-1)
-    return Choice(matrix, offset, name, None if bias is None else bias.name, why)
+    if bias is None:
+        return replace(choice, sides_open=_CONFIG not in tensors and not turned)
+    length = max(bias.shape, default=0)
+    if length == choice.weight.shape[1] != choice.weight.shape[0]:
+        choice = turned_to(choice, f"bias {bias.name}")
+    if math.prod(bias.shape) != choice.weight.shape[0]:
+        raise AmbiguousError(
+            f"{path}: bias {bias} does not fit weight {tensors[name]} on either side: name the "
+            "tensors with --weight and --bias"
+        )
+    return replace(choice, bias=bias.read().reshape(-1), bias_name=bias.name)
 
 
 def _domain_marian(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,9 +18,12 @@ from uncork.load.contents import (
     FoundDomain,
     Vocabulary,
     choose_by_hand,
+    kept_at,
     printable,
+    turned_to,
 )
-from uncork.load.formats import FOLDER, recognise
+from uncork.load.formats import recognise
+from uncork.load.hugging_face.folder import read_folder
 from uncork.load.hugging_face.hub_address import is_address, parse_address
 from uncork.load.vocabulary import read_vocabulary
 from uncork.reading import Reading
@@ -53,20 +56,24 @@ def find(
     drop_bias: bool = False,
     labels: Source | Sequence[str] | None = None,
     domain: Domain | str | None = None,
+    base: Source | None = None,
     contents: Contents | None = None,
 ) -> Found:
     """As `uncork.load`, and says which tensors were taken, why, and what is worth noting."""
     auto = isinstance(domain, str) and domain.strip() == "auto"
     given = parse_domain(domain) if isinstance(domain, str) and not auto else domain
-    contents = open_source(source) if contents is None else contents
-    path = contents.path
+    contents = open_source(source, base) if contents is None else contents
+    path, typed = contents.path, contents.typed
     choice = _guarded(
-        path, contents.format, lambda: choose_by_hand(contents, weight, bias, transpose, drop_bias)
-    )
+        path, contents.format,
+        lambda: choose_by_hand(contents, weight, bias, transpose, drop_bias), typed,
+    )  # fmt: skip
+    if choice.sides_open:
+        choice = _sided(path, choice, labels)
     notes = list(choice.notes)
     if drop_bias:
         notes.append("any bias was left out (--drop-bias)")
-    shown = _guarded(path, contents.format, lambda: _shown_domain(contents, choice))
+    shown = _guarded(path, contents.format, lambda: _shown_domain(contents, choice), typed)
     if not auto:
         chosen = None if given is None else given
         domain_from = "assumed" if given is None else "given"
@@ -82,7 +89,9 @@ def find(
         bias_text = f", bias {choice.bias_name!r}" if choice.bias_name else ""
         raise UncorkError(f"{path} (weight {choice.weight_name!r}{bias_text}): {error}") from error
     if labels is None:
-        vocabulary = _guarded(path, contents.format, lambda: contents.vocabulary(head.classes))
+        vocabulary = _guarded(
+            path, contents.format, lambda: contents.vocabulary(head.classes), typed
+        )
         if vocabulary.labels is None and vocabulary.source:
             notes.append(f"no labels: {vocabulary.source}")
     elif isinstance(labels, str | os.PathLike):
@@ -108,31 +117,79 @@ def find(
     )  # fmt: skip
 
 
-def open_source(source: Source | Any) -> Contents:
-    """The tensors of a file, a folder, a hub repository or a live model."""
+def _sided(path: Path, choice: Choice, labels: Source | Sequence[str] | None) -> Choice:
+    """The side of a lone weight that the labels fit; where they fit neither alone, say so."""
+    rows, columns = choice.weight.shape
+    by_rows, by_columns = (_fit(labels, side) for side in (rows, columns))
+    if by_columns and not by_rows:
+        return turned_to(choice, "the number of labels")
+    if by_rows and not by_columns:
+        return kept_at(choice, "the number of labels")
+    if columns < rows:
+        return choice
+    doubt = (
+        f"nothing in {path.name} says whether the classes of {printable(choice.weight_name)} are "
+        f"its {rows} rows or its {columns} columns: the rows were taken; use --transpose if they "
+        "are the columns"
+    )
+    return replace(choice, doubts=(doubt, *choice.doubts))
+
+
+def _fit(labels: Source | Sequence[str] | None, classes: int) -> bool:
+    if labels is None:
+        return False
+    if not isinstance(labels, str | os.PathLike):
+        return len(labels) == classes
+    try:
+        return read_vocabulary(Path(labels), classes).labels is not None
+    except UncorkError:
+        return False
+
+
+def open_source(source: Source | Any, base: Source | None = None) -> Contents:
+    """The tensors of a file, a folder, a hub repository or a live model.
+
+    `base` is the folder or hub repository of the model that an adapter is merged into.
+    """
     if not isinstance(source, str | os.PathLike):
         from uncork.load.live import open_live
 
+        if base is not None:
+            raise UncorkError("a base goes with an adapter's folder, not with a live model")
         return open_live(source)
-    if source == "":
+    below = None if base is None else _on_disk(base)
+    path = _on_disk(source)
+    # What people typed says more than where it lies in the hub's cache.
+    typed = {
+        str(lies): str(parse_address(str(asked)))
+        for lies, asked in ((path, source), (below, base))
+        if lies is not None and isinstance(asked, str) and is_address(asked)
+    }
+    contents = _guarded(path, "a model", lambda: _open_path(path, below), typed)
+    return replace(contents, path=Path(typed.get(str(path), path)), typed=typed)
+
+
+def _on_disk(source: Source) -> Path:
+    """Where a source lies: a path as it is, a hub repository in the cache once it is fetched."""
+    if str(source) == "":
         raise UncorkError("the model's name is empty: give a file, a folder or hf:owner/name")
     if isinstance(source, str) and is_address(source):
         from uncork.load.hugging_face.hub import fetch
 
-        found = _guarded(Path(source), "a hub repository", lambda: fetch(source))
-        # What people typed says more than where it lies in the cache.
-        return replace(_open_path(found), path=Path(str(parse_address(source))))
-    return _open_path(Path(source))
+        return _guarded(Path(source), "a hub repository", lambda: fetch(source))
+    return Path(source)
 
 
-def _open_path(path: Path) -> Contents:
+def _open_path(path: Path, base: Path | None = None) -> Contents:
     try:
         if path.is_dir():
-            return _guarded(path, FOLDER.name, lambda: FOLDER.read(path))
+            return _guarded(path, "hugging face folder", lambda: read_folder(path, base))
         if not path.exists():
             raise UncorkError(f"{path} does not exist: check the path (a hub id is hf:owner/name)")
         if not path.is_file():
             raise UncorkError(f"{path} is not a regular file")
+        if base is not None:
+            raise UncorkError(f"{path} is a file: a base goes with the folder of an adapter")
         size = path.stat().st_size
         with path.open("rb") as file:
             start = file.read(32)
@@ -182,15 +239,24 @@ def _in_words(domain: Domain | str | None, shown: FoundDomain | None) -> str:
     return "given"
 
 
-def _guarded(path: Path, kind: str, work: Callable[[], T]) -> T:
-    """Run a reader; whatever a damaged file makes it raise becomes one clear line."""
+def _guarded(
+    path: Path, kind: str, work: Callable[[], T], typed: Mapping[str, str] | None = None
+) -> T:
+    """Run a reader; whatever a damaged file makes it raise becomes one clear line.
+
+    In it, paths stand as people typed them.
+    """
     try:
         return work()
     except UncorkError as error:
+        text = str(error)
+        for lies, asked in (typed or {}).items():
+            text = text.replace(lies, asked)
         # Names in a file are whatever its author chose, and must not move a terminal's cursor.
-        if str(error).isprintable():
+        text = printable(text)
+        if text == str(error):
             raise
-        raise type(error)(printable(str(error))) from error
+        raise type(error)(text) from error
     except MemoryError as error:
         raise UncorkError(f"{path} does not fit into memory as {kind}") from error
     except Exception as error:

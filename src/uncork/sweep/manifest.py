@@ -24,7 +24,7 @@ RANDOM = "random:"
 # Options of a model, which are those of `uncork audit`, with the type each must have.
 OPTIONS: dict[str, type | tuple[type, ...]] = {
     "weight": str, "bias": str, "transpose": bool, "drop_bias": bool, "labels": str,
-    "domain": str, "classes": str, "approximate": bool, "patience": int,
+    "base": str, "domain": str, "classes": str, "approximate": bool, "patience": int,
     "time_limit": (int, float), "iterations": bool,
 }  # fmt: skip
 _MOST_BYTES = 16 << 20
@@ -82,6 +82,8 @@ def _tasks(file: Path, number: int, entry: Any, defaults: Mapping[str, Any]) -> 
     _check_values(file, where, options)
     if "labels" in options:
         options["labels"] = str(file.parent / options["labels"])
+    if "base" in options:
+        (options["base"],) = _sources(file.parent, options["base"])[:1]
     domain = options.get("domain", "")
     if domain.startswith("@"):
         options["domain"] = f"@{file.parent / domain[1:]}"

@@ -113,7 +113,7 @@ def _open(task: Task) -> tuple[Head, np.ndarray | None]:
         if options.get("drop_bias"):
             head = head.replace(bias=None)
     else:
-        names = ("weight", "bias", "transpose", "drop_bias", "labels", "domain")
+        names = ("weight", "bias", "transpose", "drop_bias", "labels", "domain", "base")
         found = find(task.source, **{name: options[name] for name in names if name in options})
         head, vocabulary = found.head, found.vocabulary
     classes = options.get("classes")

@@ -11,8 +11,29 @@ from pathlib import Path
 from typing import Any
 
 from uncork.errors import UncorkError
-from uncork.load.contents import AmbiguousError, Contents, Tensor, Vocabulary, printable
+from uncork.load.contents import (
+    AmbiguousError,
+    Choice,
+    Contents,
+    FoundDomain,
+    Tensor,
+    Vocabulary,
+    printable,
+)
+from uncork.load.hugging_face.adapter import (
+    CONFIG,
+    WEIGHTS,
+    Adapted,
+    Adapter,
+    UnmergedError,
+    adapter_of,
+    configuration,
+    refuse_unmerged,
+    tied_embedding,
+    without_ties,
+)
 from uncork.load.hugging_face.configured import configured
+from uncork.load.not_read import folder_not_read
 from uncork.load.safetensors_file import read_safetensors
 from uncork.load.torch.file import read_torch
 from uncork.load.vocabulary import find_vocabulary
@@ -20,6 +41,7 @@ from uncork.load.vocabulary import find_vocabulary
 _KIND = "hugging face folder"
 _MOST_JSON = 64 << 20
 _LISTED = 8
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.(safetensors|bin)")
 # Weights as transformers saves them, the preferred first.
 _SAVED = (
@@ -31,13 +53,24 @@ _MODELS = (
     ".safetensors", ".gguf", ".onnx", ".npz", ".npy", ".keras", ".h5", ".tflite", ".skops", ".ftz",
     ".traineddata", ".pt", ".pth", ".ckpt", ".bin",
 )  # fmt: skip
+_PIECES = (".bin", ".pt", ".pth")  # what also ends the names of parts and of other formats
 # Files of training and tokenizing that end like a model.
 _NO_MODELS = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt",
               "rng_state.pth", "random_states_0.pkl")  # fmt: skip
 
 
-def read_folder(path: Path) -> Contents:
-    """The model in a folder: its weights, and what its configuration says of them."""
+def read_folder(path: Path, base: Path | None = None) -> Contents:
+    """The model in a folder: its weights, and what its configuration says of them.
+
+    An adapter in the folder is merged into the model beside it, or into the one in `base`.
+    """
+    adapter = _adapter(path)
+    if base is not None and adapter is None:
+        raise UncorkError(
+            f"{path} is no adapter (it has no {CONFIG}), so there is nothing to merge into a base"
+        )
+    if adapter is not None:
+        return _adapted(path, adapter, path if base is None else base)
     config = _config(path)
     weights = _weights(path)
     if weights is None:
@@ -47,14 +80,97 @@ def read_folder(path: Path) -> Contents:
     return _with_config(path, _KIND, config, weights)
 
 
+def _adapter(folder: Path) -> Adapter | None:
+    """The adapter that a folder holds, by itself or beside its base model."""
+    if not (folder / CONFIG).is_file():
+        return None
+    settings = _json(folder / CONFIG)
+    if not isinstance(settings, dict):
+        raise UncorkError(f"{folder / CONFIG} is no configuration: expected a JSON table")
+    file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if file is None:
+        raise UncorkError(
+            f"{folder} has {CONFIG} and no {WEIGHTS[0]}: complete the download, or take {CONFIG} "
+            "away if the adapter is merged already"
+        )
+    return adapter_of(folder, settings, _open(file).tensors)
+
+
+def _adapted(path: Path, adapter: Adapter, base: Path) -> Contents:
+    """The base model's contents with the adapter merged, as from_pretrained would apply it."""
+    if base != path and (base / CONFIG).is_file():
+        raise UncorkError(f"{base} holds an adapter itself: the base of an adapter is a model")
+    plain = _config(base) if base.is_dir() else None
+    weights = None if plain is None else _weights(base)
+    if plain is None or weights is None:
+        wanted = f" for {adapter.base}" if adapter.base else ""
+        where = f"{base} holds no base model" if base != path else f"{path} is an adapter{wanted}"
+        known = _HUB_ID.fullmatch(adapter.base) and not Path(adapter.base).exists()
+        raise UncorkError(
+            f"{where}: name the folder of the base model, config.json and weights, with --base "
+            f"FOLDER, or --base hf:{adapter.base if known else 'owner/name'}"
+        )
+    config = configuration(plain, adapter)
+    tensors = Adapted(weights.tensors, adapter, tied_embedding(config, weights.tensors))
+    if tensors.untied:
+        config = without_ties(config)
+    # A tokenizer saved with the adapter knows the tokens that were added for it.
+    named = path if (path / "tokenizer.json").is_file() else base
+    contents = replace(_with_config(base, _KIND, config, weights, tensors, named), path=path)
+
+    def domain(choice: Choice) -> FoundDomain | None:
+        try:
+            return contents.domain(choice)
+        except UnmergedError:
+            return None
+
+    def noted(choice: Choice) -> Choice:
+        notes = list(choice.notes)
+        if not {choice.weight_name, choice.bias_name} & tensors.changed:
+            notes.append(tensors.elsewhere)
+        try:
+            contents.domain(choice)
+        except UnmergedError as error:
+            notes.append(f"the domain is not known: {error}")
+        return replace(choice, notes=tuple(notes))
+
+    def around(name: str) -> Choice | None:
+        choice = contents.around(name)
+        return None if choice is None else noted(choice)
+
+    return replace(contents, choose=lambda: noted(contents.choose()), around=around, domain=domain)
+
+
 def read_safetensors_file(path: Path) -> Contents:
     """A .safetensors file, with what a config.json beside it says of its tensors."""
-    return _beside_config(path, read_safetensors(path))
+    return _beside_adapter(path, _beside_config(path, read_safetensors(path)))
 
 
 def read_torch_file(path: Path) -> Contents:
     """A torch checkpoint, with what a config.json beside it says of its tensors."""
-    return _beside_config(path, read_torch(path))
+    return _beside_adapter(path, _beside_config(path, read_torch(path)))
+
+
+def _beside_adapter(path: Path, contents: Contents) -> Contents:
+    """A file of a model with an adapter is the model without it; the adapter's own is no model."""
+    if path.name in WEIGHTS:
+        raise UncorkError(
+            f"{path} holds an adapter, not a model: give its folder, with --base for the model it "
+            "was trained on"
+        )
+    refuse_unmerged(path, contents.tensors)
+    if not (path.name in _SAVED and (path.parent / CONFIG).is_file()):
+        return contents
+    doubt = f"{CONFIG} beside it is left out: give the folder to have the adapter merged"
+
+    def doubted(choice: Choice) -> Choice:
+        return replace(choice, doubts=(*choice.doubts, doubt))
+
+    def around(name: str) -> Choice | None:
+        choice = contents.around(name)
+        return None if choice is None else doubted(choice)
+
+    return replace(contents, choose=lambda: doubted(contents.choose()), around=around)
 
 
 def _beside_config(path: Path, contents: Contents) -> Contents:
@@ -70,13 +186,24 @@ def _beside_config(path: Path, contents: Contents) -> Contents:
     return _with_config(path, contents.format, config, contents)
 
 
-def _with_config(path: Path, kind: str, config: dict[str, Any], weights: Contents) -> Contents:
-    folder = path if path.is_dir() else path.parent
+def _with_config(
+    path: Path,
+    kind: str,
+    config: dict[str, Any],
+    weights: Contents,
+    tensors: Mapping[str, Tensor] | None = None,
+    named: Path | None = None,
+) -> Contents:
+    """`tensors` in place of the weights' own, classes named by the files in `named`."""
+    refuse_unmerged(path, weights.tensors)
+    folder = named or (path if path.is_dir() else path.parent)
     vocabulary: Callable[[int], Vocabulary] = functools.partial(find_vocabulary, folder)
     labels = config.get("label_names")
     if isinstance(labels, list):  # timm's
         vocabulary = functools.partial(_label_names, tuple(map(str, labels)))
-    return configured(path, kind, config, weights.tensors, vocabulary)
+    return configured(
+        path, kind, config, weights.tensors if tensors is None else tensors, vocabulary
+    )
 
 
 def _label_names(labels: tuple[str, ...], classes: int) -> Vocabulary:
@@ -239,23 +366,19 @@ def _other(folder: Path, config: Mapping[str, Any] | None) -> Contents:
         names = sorted(file.name for file in folder.iterdir() if file.is_file())
     except OSError as error:
         raise UncorkError(f"{folder} cannot be read: {error.strerror}") from error
-    if "adapter_config.json" in names:
-        raise UncorkError(
-            f"{folder} holds an adapter, not a model: merge it into its base model "
-            "(merge_and_unload in peft) and save that"
-        )
     if "model_index.json" in names:
         raise UncorkError(f"{folder} is a pipeline of several models: name the folder of one")
     models = [
         name for name in names
         if name.lower().endswith(_MODELS) and name not in _NO_MODELS and not name.startswith(".")
     ]  # fmt: skip
+    what = folder_not_read(folder, names)
+    if what is not None and all(name.endswith(_PIECES) for name in models):
+        raise UncorkError(f"{folder} is {what}")
     if not models:
         inner = _inner(folder)
         hint = f"; there is a model in {inner}" if inner else ""
-        other = [n for n in names if n.endswith((".msgpack", ".ckpt.index", ".mar", ".nemo"))]
-        found = f"only {printable(other[0])}, which is not read" if other else "no model"
-        raise UncorkError(f"{folder} holds {found}{hint}: give the folder or file of a model")
+        raise UncorkError(f"{folder} holds no model{hint}: give the folder or file of a model")
     if len(models) > 1:
         rest = f" and {len(models) - _LISTED} more" if len(models) > _LISTED else ""
         raise AmbiguousError(

@@ -22,6 +22,9 @@ _MOST_DESCRIPTION = 64 << 20
 # Weights in other formats, the ones that say most first.
 _OTHERS = (".gguf", ".onnx", ".keras", ".tflite", ".skops", ".npz", ".h5", ".ftz", ".traineddata",
            ".pt", ".pth", ".ckpt", ".bin")  # fmt: skip
+# Weights as transformers saves them, the preferred first.
+_SAVED = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json",
+          "pytorch_model.bin")  # fmt: skip
 _LISTED = 12
 _BLOCK = re.compile(r"\.(\d+)\.")
 
@@ -44,6 +47,10 @@ def fetch(source: str) -> Path:
         folder = hub.folder(listing)
         if address.file is not None:
             return hub.single(listing, folder, address.file)
+        if "adapter_config.json" in listing.files:
+            _adapter(hub, listing, folder)
+            if not any(name in listing.files for name in _SAVED):
+                return folder  # its reader says which base model it wants
         weights = _weights(address, listing.files)
         for name in _descriptions(listing.files):
             hub.small(listing, folder, name)
@@ -64,6 +71,18 @@ def fetch(source: str) -> Path:
         return folder
 
 
+def _adapter(hub: Hub, listing: Listing, folder: Path) -> None:
+    """An adapter's settings, its weights (small), and the tokenizer saved with it."""
+    for name in ("adapter_config.json", "tokenizer.json", "tokenizer_config.json"):
+        if name in listing.files:
+            hub.small(listing, folder, name)
+    for name in ("adapter_model.safetensors", "adapter_model.bin"):
+        if name in listing.files:
+            get = hub.parts if name.endswith(".safetensors") else hub.whole
+            get(listing, folder, name)
+            return
+
+
 def _descriptions(files: Mapping[str, tuple[int, str]]) -> list[str]:
     """The configuration, and the vocabulary in its best form: a tokenizer.json makes the others
     superfluous."""
@@ -81,16 +100,9 @@ def _descriptions(files: Mapping[str, tuple[int, str]]) -> list[str]:
 def _weights(address: Address, files: Mapping[str, tuple[int, str]]) -> str:
     """The file that holds the weights or their index; an error that lists them to choose from."""
     here = [name for name in files if "/" not in name]
-    for preferred in (
-        "model.safetensors.index.json", "model.safetensors",
-        "pytorch_model.bin.index.json", "pytorch_model.bin",
-    ):  # fmt: skip
+    for preferred in _SAVED:
         if preferred in files:
             return preferred
-    if "adapter_config.json" in files:
-        raise UncorkError(
-            f"{address} is an adapter, not a model: merge it into its base model, or name that"
-        )
     for found in (
         [name for name in here if name.endswith(".safetensors")],
         *([name for name in files if name.lower().endswith(suffix)] for suffix in _OTHERS),
