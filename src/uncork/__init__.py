@@ -1,5 +1,9 @@
 """uncork: what can the output layer of a model say, and what can it never say?"""
 
+from uncork import early  # noqa: F401  first, while Ctrl-C would still show a traceback
+
+# isort: split
+
 from uncork.audit import Audit, Interrupted, Mixture, Verdict, Verification, Witness, audit
 from uncork.audit.verify import verify
 from uncork.domain import Ball, Box, Domain, Image, LayerNorm, RMSNorm, Unbounded

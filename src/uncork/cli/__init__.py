@@ -13,13 +13,14 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperGroup
 
-from uncork import __version__
+from uncork import __version__, early
 from uncork.cli.activations import activations
 from uncork.cli.audit import audit
 from uncork.cli.count import count
 from uncork.cli.draw import draw
 from uncork.cli.export import export
 from uncork.cli.figure import figure
+from uncork.cli.files import guarded
 from uncork.cli.lost import lost
 from uncork.cli.output import fail, note
 from uncork.cli.playground import playground
@@ -47,6 +48,7 @@ class _Commands(TyperGroup):
     """The one place where errors become exit statuses."""
 
     def main(self, *args: Any, **settings: Any) -> Any:
+        early.imported()
         _never_fail_to_print()
         standalone = settings.pop("standalone_mode", True)
         try:
@@ -131,9 +133,9 @@ for _command in (
     draw,
     playground,
 ):
-    app.command()(_command)
-app.command("prevent")(prevent_command)
-app.command("repair")(repair_command)
+    app.command()(guarded(_command))
+app.command("prevent")(guarded(prevent_command))
+app.command("repair")(guarded(repair_command))
 
 
 def _show_version(asked: bool) -> None:

@@ -19,7 +19,8 @@ from uncork.activations import Runner, State, Statistics, Stopped, open_runner, 
 from uncork.activations.data import named_and_matched
 from uncork.activations.statistics import QUANTILES
 from uncork.cli import options
-from uncork.cli.output import check_outputs, console, emit_json, note, print_doubts, shown
+from uncork.cli.files import Reads, Writes
+from uncork.cli.output import console, emit_json, note, print_doubts, shown
 from uncork.domain import Ball, Box, Domain
 from uncork.domain_file import write_domain
 from uncork.errors import UncorkError
@@ -43,9 +44,13 @@ class Kind(str, Enum):
 
 def activations(
     model: Annotated[
-        str, typer.Argument(help="ONNX file, or folder of a transformers model.", metavar="MODEL")
+        str,
+        typer.Argument(help="ONNX file, or folder of a transformers model.", metavar="MODEL"),
+        Reads("the model"),
     ],
-    more: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
+    more: Annotated[
+        list[str] | None, typer.Argument(hidden=True), Reads("the data", named_and_matched)
+    ] = None,
     data: Annotated[
         list[str] | None,
         typer.Option(
@@ -53,10 +58,12 @@ def activations(
             "lines for ONNX. Files, folders or patterns.",
             metavar="FILE…",
         ),
+        Reads("the data", named_and_matched),
     ] = None,
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", help="Save the ranges, for --domain @FILE.", metavar="FILE"),
+        Writes("-o"),
     ] = None,
     kind: Annotated[Kind, typer.Option(help="box: a range a feature; ball: a length.")] = Kind.box,
     margin: Annotated[
@@ -78,9 +85,12 @@ def activations(
             help="Save the inputs that the quantiles are of, for uncork repair: .npz.",
             metavar="FILE",
         ),
+        Writes("--sample"),
     ] = None,
     plot: Annotated[
-        str | None, typer.Option(help="Draw the ranges: .png, .svg or .pdf.", metavar="FILE")
+        str | None,
+        typer.Option(help="Draw the ranges: .png, .svg or .pdf.", metavar="FILE"),
+        Writes("--plot"),
     ] = None,
     json_file: options.Json = None,
     quiet: options.Quiet = False,
@@ -98,10 +108,6 @@ def activations(
         raise UncorkError(f"--margin {margin}: expected a share such as 0.1")
     if sample is not None and not sample.endswith(".npz"):  # NumPy would add it
         raise UncorkError(f"--sample {sample}: expected a name that ends in .npz")
-    check_outputs(
-        {"-o": output, "--sample": sample, "--json": json_file, "--plot": plot},
-        {"the model": model, **{f"the data {name}": name for name in named_and_matched(files)}},
-    )
     if plot is not None:
         from uncork.report.drawing import check_figure
 

@@ -18,8 +18,9 @@ from uncork.chosen_classes import HELP as CLASSES_HELP
 from uncork.chosen_classes import chosen_classes
 from uncork.cli import options, saving
 from uncork.cli.checking import Checking
+from uncork.cli.files import Reads, Writes
 from uncork.cli.gate import failing, read_baseline, write_junit
-from uncork.cli.output import check_outputs, console, emit_json, note
+from uncork.cli.output import console, emit_json, note
 from uncork.cli.partial import Partial, decided
 from uncork.cli.summary import print_summary
 from uncork.errors import UncorkError
@@ -55,6 +56,7 @@ def audit(
             help=CLASSES_HELP,
             metavar="WHICH",
         ),
+        Reads("the classes"),
     ] = None,
     approximate: Annotated[
         bool,
@@ -79,7 +81,9 @@ def audit(
         ),
     ] = None,
     report: Annotated[
-        str | None, typer.Option(help="Write a page to read in a browser.", metavar="FILE.html")
+        str | None,
+        typer.Option(help="Write a page to read in a browser.", metavar="FILE.html"),
+        Writes("--report"),
     ] = None,
     reach: Annotated[
         bool,
@@ -90,7 +94,9 @@ def audit(
         ),
     ] = False,
     certificates: Annotated[
-        str | None, typer.Option(help="Write the proofs, for uncork verify.", metavar="FILE")
+        str | None,
+        typer.Option(help="Write the proofs, for uncork verify.", metavar="FILE"),
+        Writes("--certificates"),
     ] = None,
     json_file: options.Json = None,
     fail_if_unargmaxable: Annotated[
@@ -107,10 +113,12 @@ def audit(
             "became unargmaxable since.",
             metavar="AUDIT",
         ),
+        Reads("the baseline"),
     ] = None,
     junit: Annotated[
         str | None,
         typer.Option(help="Write JUnit XML, which build systems read.", metavar="FILE.xml"),
+        Writes("--junit"),
     ] = None,
     save: Annotated[
         bool, typer.Option("--save", help="Keep the result in the store (see --store).")
@@ -141,10 +149,12 @@ def audit(
             "ever put a class first that was proven unargmaxable?",
             metavar="MODEL",
         ),
+        Reads("the model of --check"),
     ] = None,
     data: Annotated[
         list[str] | None,
         typer.Option(help="Data for --check: file, folder or pattern; repeatable.", metavar="FILE"),
+        Reads("the data", named_and_matched),
     ] = None,
     quiet: options.Quiet = False,
 ) -> None:
@@ -152,20 +162,6 @@ def audit(
 
     Example: uncork audit model.onnx --report audit.html --certificates proofs.npz
     """
-    check_outputs(
-        {
-            "--report": report,
-            "--certificates": certificates,
-            "--json": json_file,
-            "--junit": junit,
-        },
-        {
-            "the model": source, "the labels": labels, "the domain": domain,
-            "the classes": classes, "the baseline": baseline, "the model of --check": check,
-            "the store": saving.chosen_store(store) if save or store is not None else None,
-            **{f"the data {name}": name for name in named_and_matched(data)},
-        },
-    )  # fmt: skip
     options.checked_domain(domain)
     known = None if baseline is None else read_baseline(baseline)
     keeping = saving.Keeping(save, store, name, iterations, patience)

@@ -11,7 +11,8 @@ import typer
 from uncork import __version__
 from uncork.cli import count_output as output
 from uncork.cli import options
-from uncork.cli.output import check_outputs, emit_json
+from uncork.cli.files import Reads
+from uncork.cli.output import emit_json
 from uncork.errors import UncorkError
 from uncork.reading import json_keys
 
@@ -36,6 +37,7 @@ def count(
             help="Enumerate the rankings of this small head instead, and explain what it lacks.",
             metavar="SOURCE",
         ),
+        Reads("the model"),
     ] = None,
     classes: Annotated[
         int | None, typer.Option("-C", "--classes", help="Number of classes.")
@@ -65,7 +67,6 @@ def count(
 
     Very large counts are given as a logarithm. Example: uncork count -C 10 -d 5 --bias
     """
-    check_outputs({"--json": json_file}, {"the model": source})
     if source is not None:
         if table or bounded or classes is not None or features is not None or bias is not None:
             raise UncorkError("SOURCE is a head of its own: -C, -d, --bias and --table do not go "

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from uncork.cli import options
-from uncork.cli.output import check_outputs, console, print_doubts
+from uncork.cli.files import Reads, Writes
+from uncork.cli.output import console, print_doubts
 from uncork.cli.random import Init
 from uncork.errors import UncorkError
 from uncork.load.contents import printable
@@ -25,11 +26,14 @@ class What(str, Enum):
 
 def draw(
     output: Annotated[
-        str, typer.Option("-o", "--output", help="File: .png, .svg or .pdf.", metavar="FILE")
+        str,
+        typer.Option("-o", "--output", help="File: .png, .svg or .pdf.", metavar="FILE"),
+        Writes("--output"),
     ],
     source: Annotated[
         str | None,
         typer.Argument(help="Model file with a head of 2 or 3 features.", metavar="SOURCE"),
+        Reads("the model"),
     ] = None,
     what: Annotated[
         What | None,
@@ -66,7 +70,9 @@ def draw(
     drop_bias: options.DropBias = False,
     labels: options.Labels = None,
     domain: Annotated[
-        str, typer.Option(help="Inputs that can arrive: box:R, box:LO,HI or unbounded.")
+        str,
+        typer.Option(help="Inputs that can arrive: box:R, box:LO,HI or unbounded."),
+        Reads("the domain"),
     ] = "unbounded",
     extent: Annotated[
         float | None,
@@ -98,10 +104,6 @@ def draw(
     if not random and (classes is not None or features is not None):
         raise UncorkError("-C and -d go with --random")
     check_figure(output)
-    check_outputs(
-        {"--output": output},
-        {"SOURCE": source, "--labels": labels, "the domain": domain},
-    )
     inputs = parse_domain(domain)
     if source is not None:
         if bias:

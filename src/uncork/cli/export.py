@@ -9,7 +9,8 @@ import typer
 
 from uncork.audit.verdict import Verdict
 from uncork.cli import options
-from uncork.cli.output import check_outputs, console
+from uncork.cli.files import Writes
+from uncork.cli.output import console
 from uncork.cli.saving import chosen_store
 from uncork.load.contents import printable
 
@@ -24,7 +25,9 @@ class Kept(str, Enum):
 
 
 def export(
-    output: Annotated[str, typer.Argument(help="File: .csv, .jsonl or .parquet.", metavar="FILE")],
+    output: Annotated[
+        str, typer.Argument(help="File: .csv, .jsonl or .parquet.", metavar="FILE"), Writes("FILE")
+    ],
     store: options.StoreUrl = None,
     verdict: Annotated[Kept | None, typer.Option(help="Only classes with that verdict.")] = None,
     name: options.StoredName = None,
@@ -38,7 +41,6 @@ def export(
     from uncork.store.export import export as write
 
     url = chosen_store(store)
-    check_outputs({"FILE": output}, {"the store": url})
     check_export(output)
     wanted = None if verdict is None else Verdict[verdict.value.upper()]
     with Store(url, create=False) as opened:

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from uncork.cli import options
-from uncork.cli.output import check_outputs, console
+from uncork.cli.files import Writes
+from uncork.cli.output import console
 from uncork.cli.saving import chosen_store
 from uncork.load.contents import printable
 
@@ -29,7 +30,9 @@ def figure(
         ),
     ],
     output: Annotated[
-        str, typer.Option("-o", "--output", help="File: .png, .svg or .pdf.", metavar="FILE")
+        str,
+        typer.Option("-o", "--output", help="File: .png, .svg or .pdf.", metavar="FILE"),
+        Writes("--output"),
     ],
     store: options.StoreUrl = None,
     name: options.StoredName = None,
@@ -44,7 +47,6 @@ def figure(
     from uncork.store import Store
 
     url = chosen_store(store)
-    check_outputs({"--output": output}, {"the store": url})
     check_figure(output)
     with Store(url, create=False) as opened:
         audits = opened.audits(name=name, group=group)

@@ -11,7 +11,8 @@ from rich.table import Table
 
 from uncork import __version__
 from uncork.cli import options
-from uncork.cli.output import check_outputs, console, emit_json
+from uncork.cli.files import Reads, Writes
+from uncork.cli.output import console, emit_json
 from uncork.cli.random import Init
 from uncork.domain import Unbounded, parse_domain
 from uncork.errors import UncorkError
@@ -43,13 +44,19 @@ def lost(
     heads: Annotated[int, typer.Option(help="Random heads to average over, each time.")] = 20,
     seed: Annotated[int, typer.Option(help="The first head's seed; then one more each.")] = 0,
     domain: Annotated[
-        str, typer.Option(help="Inputs that can arrive: unbounded, box:R, ball:R.", metavar="SPEC")
+        str,
+        typer.Option(help="Inputs that can arrive: unbounded, box:R, ball:R.", metavar="SPEC"),
+        Reads("the domain"),
     ] = "unbounded",
     plot: Annotated[
-        str | None, typer.Option(help="Draw it (.png, .pdf, .svg).", metavar="FILE")
+        str | None,
+        typer.Option(help="Draw it (.png, .pdf, .svg).", metavar="FILE"),
+        Writes("--plot"),
     ] = None,
     csv_file: Annotated[
-        str | None, typer.Option("--csv", help="Write a table (- for stdout).", metavar="FILE")
+        str | None,
+        typer.Option("--csv", help="Write a table (- for stdout).", metavar="FILE"),
+        Writes("--csv"),
     ] = None,
     json_file: options.Json = None,
     quiet: options.Quiet = False,
@@ -60,8 +67,6 @@ def lost(
     """
     if csv_file == json_file == "-":
         raise UncorkError("--csv - and --json - would mix on stdout: name a file for one of them")
-    table = None if csv_file == "-" else csv_file
-    check_outputs({"--csv": table, "--json": json_file, "--plot": plot}, {"the domain": domain})
     if plot is not None:
         from uncork.report import check_plot
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from uncork.cli.files import Reads, Writes, stores
 from uncork.domain import parse_domain
 from uncork.progress import silence
 
@@ -22,6 +23,7 @@ class Device(str, Enum):
 Source = Annotated[
     str,
     typer.Argument(help="Model file, Hugging Face folder, or hf:owner/name.", metavar="SOURCE"),
+    Reads("the model"),
 ]
 Base = Annotated[
     str | None,
@@ -29,13 +31,16 @@ Base = Annotated[
         help="Model that an adapter (LoRA …) is merged into: folder or hf:owner/name.",
         metavar="SOURCE",
     ),
+    Reads("the base model"),
 ]
 Weight = Annotated[str | None, typer.Option(help="Name of the weight tensor.", metavar="NAME")]
 Bias = Annotated[str | None, typer.Option(help="Name of the bias tensor.", metavar="NAME")]
 Transpose = Annotated[bool, typer.Option("--transpose", help="Classes are the weight's columns.")]
 DropBias = Annotated[bool, typer.Option("--drop-bias", help="Leave the bias out: z = W x alone.")]
 Labels = Annotated[
-    str | None, typer.Option(help="File with one label a line, or JSON.", metavar="FILE")
+    str | None,
+    typer.Option(help="File with one label a line, or JSON.", metavar="FILE"),
+    Reads("the labels"),
 ]
 Domain = Annotated[
     str | None,
@@ -45,10 +50,12 @@ Domain = Annotated[
         show_default="box:100",
         metavar="SPEC",
     ),
+    Reads("the domain"),
 ]
 Json = Annotated[
     str | None,
     typer.Option("--json", help="Write the result as JSON (- for stdout).", metavar="FILE"),
+    Writes("--json"),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.", callback=silence)]
 OnDevice = Annotated[Device, typer.Option(help="Where to compute; auto: the GPU if there is one.")]
@@ -64,6 +71,7 @@ StoreUrl = Annotated[
         show_default="$UNCORK_STORE, or a file in your data folder",
         metavar="URL",
     ),
+    Reads("the store", stores),
 ]
 StoredName = Annotated[
     str | None, typer.Option(help="Only audits with this in their name.", metavar="TEXT")

@@ -20,7 +20,7 @@ from uncork.whole_file import whole_file
 
 _PIPE_WIDTH = 120  # columns where there is no terminal to ask
 _LONGEST_LABEL = 40
-_TO_STDOUT = ("--json", "--output")  # what "-" can stand for in some command
+_TO_STDOUT = ("--json", "--output", "--csv")  # what "-" can stand for in some command
 # What a model's folder is made of. Other files in it, earlier results say, may be written again.
 _OF_MODELS = (
     "*.safetensors", "*.bin", "*.pt", "*.pth", "*.onnx", "*.gguf", "*.keras", "*.h5", "*.tflite",

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from uncork.cli import options
-from uncork.cli.output import check_outputs, console, print_doubts
+from uncork.cli.files import Reads, Writes
+from uncork.cli.output import console, print_doubts
 from uncork.load.contents import printable
 
 
@@ -16,6 +17,7 @@ def playground(
     output: Annotated[
         str,
         typer.Option("-o", "--output", help="The page: FILE.html (- for stdout).", metavar="FILE"),
+        Writes("--output"),
     ],
     source: Annotated[
         str | None,
@@ -23,6 +25,7 @@ def playground(
             help="Open the page on this head of 2 features and at most 10 classes.",
             metavar="SOURCE",
         ),
+        Reads("the model"),
     ] = None,
     base: options.Base = None,
     weight: options.Weight = None,
@@ -32,6 +35,7 @@ def playground(
     domain: Annotated[
         str,
         typer.Option(help="Inputs that can arrive: box:R or unbounded.", metavar="SPEC"),
+        Reads("the domain"),
     ] = "unbounded",
 ) -> None:
     """Write the playground: one page that works offline and sends nothing anywhere.
@@ -45,10 +49,6 @@ def playground(
     from uncork.web.playground import standalone
     from uncork.whole_file import whole_file
 
-    check_outputs(
-        {"--output": output},
-        {"SOURCE": source, "--labels": labels, "the domain": domain},
-    )
     head = None
     if source is not None:
         head = load(

@@ -17,7 +17,8 @@ from uncork.audit import Audit, audit
 from uncork.audit.run import check_time_limit
 from uncork.cli import options
 from uncork.cli.changed_copy import drafted, put_in_place, read_back
-from uncork.cli.output import check_outputs, console, emit_json, print_doubts
+from uncork.cli.files import Reads, Writes
+from uncork.cli.output import console, emit_json, print_doubts
 from uncork.cli.random import Init
 from uncork.domain import parse_domain
 from uncork.errors import UncorkError
@@ -35,6 +36,11 @@ _LISTED = 10
 _EMBEDDINGS = ("embed", "wte", "Wemb", "shared")  # in names of weights that inputs use too
 
 
+def metric_file(metric: str | None) -> list[str]:
+    """The file that --metric names, if it is none of the metrics with a name."""
+    return [] if metric is None or metric in METRICS else [metric]
+
+
 class How(str, Enum):
     """Equal norms without a bias, or a bias that makes up for the norms."""
 
@@ -44,7 +50,9 @@ class How(str, Enum):
 
 def prevent_command(
     source: Annotated[
-        str | None, typer.Argument(help="Model file to change a copy of.", metavar="SOURCE")
+        str | None,
+        typer.Argument(help="Model file to change a copy of.", metavar="SOURCE"),
+        Reads("the model"),
     ] = None,
     out: Annotated[
         str | None,
@@ -54,6 +62,7 @@ def prevent_command(
             metavar="FILE",
             help="The changed copy: same format as SOURCE, or .npz for the head alone.",
         ),
+        Writes("-o"),
     ] = None,
     how: Annotated[
         How,
@@ -66,6 +75,7 @@ def prevent_command(
             "an .npy file.",
             metavar="M",
         ),
+        Reads("the metric", metric_file),
     ] = "identity",
     scale: Annotated[
         float | None,
@@ -114,10 +124,6 @@ def prevent_command(
     Examples: uncork prevent model.onnx -o fixed.onnx --how bias;
     uncork prevent --random -C 500 -d 10 --do-not-prevent
     """
-    check_outputs(
-        {"-o": out, "--json": json_file},
-        {"the model": source, "the metric": None if metric in METRICS else metric},
-    )
     options.checked_domain(domain)
     check_time_limit(time_limit)
     working = {"device": device.value, "jobs": jobs, "progress": not quiet and sys.stderr.isatty()}

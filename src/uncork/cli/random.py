@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from uncork import __version__
-from uncork.cli.output import check_outputs, console, emit_json
+from uncork.cli.files import Reads, Writes
+from uncork.cli.output import console, emit_json
 from uncork.domain import Unbounded, parse_domain
 from uncork.errors import UncorkError
 from uncork.head import Head
@@ -39,11 +40,14 @@ def random(
     bias: Annotated[bool, typer.Option("--bias", help="Draw a bias as well.")] = False,
     seed: Annotated[int, typer.Option(help="The same seed gives the same head.")] = 0,
     domain: Annotated[
-        str, typer.Option(help="Inputs that can arrive: box:R, box:LO,HI, ball:R or unbounded.")
+        str,
+        typer.Option(help="Inputs that can arrive: box:R, box:LO,HI, ball:R or unbounded."),
+        Reads("the domain"),
     ] = "box:100",
     plot: Annotated[
         str | None,
         typer.Option(help="Draw the hull of 2 or 3 features (.png, .pdf, .svg).", metavar="FILE"),
+        Writes("--plot"),
     ] = None,
     qhull: Annotated[
         bool,
@@ -85,10 +89,6 @@ def random(
         option = "--resume" if store is None else "--store"
         raise UncorkError(f"{option} goes with --sweep: one random head is not kept")
     into = None if not sweep else _STORE if store is None else store
-    check_outputs(
-        {"--json": json_file, "--plot": plot},
-        {"the domain": domain, "the store": into},
-    )
     if into is not None:
         if features is not None:
             raise UncorkError("-d does not go with --sweep, which takes 2 to 50 features")

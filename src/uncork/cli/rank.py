@@ -17,7 +17,8 @@ from rich.table import Table
 from uncork import __version__
 from uncork.activations.data import named_and_matched
 from uncork.cli import options
-from uncork.cli.output import check_outputs, console, emit_json, print_doubts
+from uncork.cli.files import Reads, Writes
+from uncork.cli.output import console, emit_json, print_doubts
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.load import find
@@ -78,12 +79,14 @@ def rank(
             help="A model, or a matrix of outputs, contexts × classes: .npy, .npz, .safetensors.",
             metavar="SOURCE|LOGPROBS",
         ),
+        Reads("the model"),
     ],
     hidden: Annotated[
         str | None,
         typer.Option(
             help="Hidden states that arrive at the head: contexts × features.", metavar="FILE"
         ),
+        Reads("the hidden states"),
     ] = None,
     data: Annotated[
         list[str] | None,
@@ -92,6 +95,7 @@ def rank(
             "activations does, and take the hidden states from there.",
             metavar="FILE",
         ),
+        Reads("the data", named_and_matched),
     ] = None,
     contexts: Annotated[
         int | None,
@@ -122,7 +126,9 @@ def rank(
     transpose: options.Transpose = False,
     drop_bias: options.DropBias = False,
     plot: Annotated[
-        str | None, typer.Option(help="Draw the spectrum: .png, .svg or .pdf.", metavar="FILE")
+        str | None,
+        typer.Option(help="Draw the spectrum: .png, .svg or .pdf.", metavar="FILE"),
+        Writes("--plot"),
     ] = None,
     json_file: options.Json = None,
     quiet: options.Quiet = False,
@@ -135,11 +141,6 @@ def rank(
     """
     if hidden is not None and data:
         raise UncorkError("--hidden and --data both give hidden states: use one of them")
-    check_outputs(
-        {"--json": json_file, "--plot": plot},
-        {"the model": source, "--hidden": hidden,
-         **{f"the data {name}": name for name in named_and_matched(data)}},
-    )  # fmt: skip
     if hidden == "":
         raise UncorkError("--hidden: the name is empty: give a file of hidden states")
     if plot is not None:

@@ -14,7 +14,8 @@ from uncork import __version__
 from uncork import chosen_classes as class_choice
 from uncork.audit import audit as run_audit
 from uncork.cli import options
-from uncork.cli.output import check_outputs, console, emit_json, print_doubts
+from uncork.cli.files import Reads, Writes
+from uncork.cli.output import console, emit_json, print_doubts
 from uncork.cli.reach_output import LISTED, described, print_result
 from uncork.cli.reach_sets import Question, answer
 from uncork.errors import UncorkError
@@ -55,6 +56,7 @@ def reach(
         typer.Option(
             help=class_choice.HELP, show_default="the unargmaxable ones", metavar="CLASSES"
         ),
+        Reads("the classes"),
     ] = None,
     output: Annotated[
         Output, typer.Option(help="What turns logits into probabilities.")
@@ -94,6 +96,7 @@ def reach(
     certificates: Annotated[
         str | None,
         typer.Option(help="Write the proofs of all bounds to this file.", metavar="FILE"),
+        Writes("--certificates"),
     ] = None,
     outlook: Annotated[
         str | None,
@@ -101,12 +104,14 @@ def reach(
             help="Write the bounds, for a report of the head (Audit.report(…, outlook=…)).",
             metavar="FILE.json",
         ),
+        Writes("--outlook"),
     ] = None,
     check: Annotated[
         str | None,
         typer.Option(
             help="Prove nothing new: check a file that --certificates wrote.", metavar="FILE"
         ),
+        Reads("the certificates"),
     ] = None,
     device: options.OnDevice = options.Device.auto,
     jobs: options.Jobs = None,
@@ -122,10 +127,6 @@ def reach(
     uncork reach model.onnx --classes 17,99 --certificates bounds.npz;
     uncork reach model.onnx --check bounds.npz
     """
-    check_outputs(
-        {"--json": json_file, "--certificates": certificates, "--outlook": outlook},
-        {"the model": source, "the labels": labels, "the certificates": check},
-    )
     options.checked_domain(domain)
     if top is not None and top < 1:
         raise UncorkError(f"--top {top}: expected one or more")

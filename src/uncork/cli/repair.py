@@ -20,7 +20,8 @@ from uncork.audit.run import check_time_limit
 from uncork.chosen_classes import HELP, chosen_classes
 from uncork.cli import options
 from uncork.cli.changed_copy import drafted, put_in_place, read_back
-from uncork.cli.output import check_outputs, console, emit_json, print_doubts, shown
+from uncork.cli.files import Reads, Writes
+from uncork.cli.output import console, emit_json, print_doubts, shown
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.load.contents import printable
@@ -62,6 +63,7 @@ def repair_command(
             metavar="FILE",
             help="The repaired copy: same format as SOURCE, or .npz for the head alone.",
         ),
+        Writes("-o"),
     ],
     how: Annotated[
         How, typer.Option(help="bias: biases change. row: rows of lost classes move.")
@@ -69,7 +71,9 @@ def repair_command(
     norm: Annotated[
         Norm, typer.Option(help="bias: the largest change is to be small, or the sum of all.")
     ] = Norm.inf,
-    classes: Annotated[str | None, typer.Option(help=HELP, metavar="LIST")] = None,
+    classes: Annotated[
+        str | None, typer.Option(help=HELP, metavar="LIST"), Reads("the classes")
+    ] = None,
     activations: Annotated[
         str | None,
         typer.Option(
@@ -77,6 +81,7 @@ def repair_command(
             "activations --sample.",
             metavar="FILE",
         ),
+        Reads("the hidden states"),
     ] = None,
     certificates: Annotated[
         str | None,
@@ -84,12 +89,14 @@ def repair_command(
             help="An earlier audit of SOURCE (uncork audit --certificates): saves making it.",
             metavar="FILE",
         ),
+        Reads("the audit"),
     ] = None,
     proofs: Annotated[
         str | None,
         typer.Option(
             help="Write the proofs of the repaired copy, for uncork verify.", metavar="FILE"
         ),
+        Writes("--proofs"),
     ] = None,
     base: options.Base = None,
     weight: options.Weight = None,
@@ -111,13 +118,6 @@ def repair_command(
     Every class of the written copy is proven anew. Exit status 1, and nothing written, if one that
     should be argmaxable is not. Example: uncork repair model.onnx -o repaired.onnx
     """
-    check_outputs(
-        {"-o": out, "--proofs": proofs, "--json": json_file},
-        {
-            "the model": source, "the hidden states": activations, "the audit": certificates,
-            "the labels": labels, "the domain": domain, "the classes": classes,
-        },
-    )  # fmt: skip
     for option, name in (("--activations", activations), ("--certificates", certificates)):
         if name == "":
             raise UncorkError(f"{option}: the name is empty: give a file")

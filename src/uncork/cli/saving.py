@@ -9,6 +9,7 @@ import numpy as np
 
 from uncork.audit import Audit
 from uncork.cli.output import check_writable
+from uncork.default_store import default_store
 from uncork.errors import UncorkError
 from uncork.load.contents import printable
 from uncork.progress import Progress, ProgressBar
@@ -16,8 +17,6 @@ from uncork.progress import Progress, ProgressBar
 
 def chosen_store(store: str | None) -> str:
     """The store that was named, else the user's own."""
-    from uncork.store import default_store
-
     return default_store(create=False) if store is None else store
 
 
@@ -39,7 +38,7 @@ class Keeping:
                 option = "--iterations" if iterations else "--name"
                 raise UncorkError(f"{option} goes with --save or --store: nothing else keeps it")
             return
-        from uncork.store import Store, default_store
+        from uncork.store import Store
 
         self.url = default_store() if store is None else store
         missing = _missing_file(self.url)

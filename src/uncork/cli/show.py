@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from uncork.cli import options
-from uncork.cli.output import check_outputs, console, emit_json, shown
+from uncork.cli.output import console, emit_json, shown
 from uncork.load import Description, describe
 from uncork.load.contents import printable
 from uncork.load.odd_rows import some
@@ -36,10 +36,6 @@ def show(
 
     Decides nothing. Example: uncork show model.onnx
     """
-    check_outputs(
-        {"--json": json_file},
-        {"the model": source, "the labels": labels, "the domain": domain},
-    )
     options.checked_domain(domain)
     found = describe(
         source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain,

@@ -13,7 +13,8 @@ from rich.live import Live
 from rich.table import Table
 
 from uncork.cli import options
-from uncork.cli.output import check_outputs, console, emit_json, note, shown
+from uncork.cli.files import Reads
+from uncork.cli.output import console, emit_json, note, shown
 from uncork.errors import UncorkError
 from uncork.load.contents import printable
 from uncork.reading import doubt_lines, json_keys
@@ -34,7 +35,9 @@ class Engine(str, Enum):
 
 def sweep(
     manifest: Annotated[
-        str, typer.Argument(help="TOML file that lists the models.", metavar="MANIFEST")
+        str,
+        typer.Argument(help="TOML file that lists the models.", metavar="MANIFEST"),
+        Reads("the manifest"),
     ],
     store: Annotated[
         str,
@@ -71,7 +74,6 @@ def sweep(
     """
     from uncork.sweep import read_manifest
 
-    check_outputs({"--json": json_file}, {"the manifest": manifest, "the store": store})
     folder = None if certificates is None else Path(certificates)
     if folder is not None and not folder.is_dir():
         raise UncorkError(f"--certificates {certificates} is no folder: make it first")

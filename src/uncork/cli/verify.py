@@ -12,7 +12,8 @@ from uncork import __version__
 from uncork.audit import Audit, Verification
 from uncork.audit.verify import verify as check
 from uncork.cli import options
-from uncork.cli.output import check_outputs, console, emit_json, print_doubts, shown
+from uncork.cli.files import Reads
+from uncork.cli.output import console, emit_json, print_doubts, shown
 from uncork.head import Head
 from uncork.load import load
 from uncork.load.contents import printable
@@ -24,7 +25,9 @@ _MOST_FAILED = 20
 
 def verify(
     certificates: Annotated[
-        str, typer.Argument(help="File that uncork audit wrote.", metavar="CERTIFICATES")
+        str,
+        typer.Argument(help="File that uncork audit wrote.", metavar="CERTIFICATES"),
+        Reads("the certificates"),
     ],
     source: options.Source,
     base: options.Base = None,
@@ -43,10 +46,6 @@ def verify(
     The domain is the one the certificates name. Exit status 1 if any proof fails, or if they are
     about other weights. Example: uncork verify proofs.npz model.onnx
     """
-    check_outputs(
-        {"--json": json_file},
-        {"the certificates": certificates, "the model": source, "the labels": labels},
-    )
     began = time.perf_counter()
     head = load(
         source, weight=weight, bias=bias, transpose=transpose, drop_bias=drop_bias, labels=labels,

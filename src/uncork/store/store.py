@@ -29,19 +29,6 @@ from uncork.store.versions import CURRENT, bring_up_to_date, stored_version
 _BATCH = 20_000  # rows read from the database at once
 
 
-def default_store(*, create: bool = True) -> str:
-    """Where `--save` puts results: $UNCORK_STORE, or a file in the user's data folder, which is
-    made unless `create` is false."""
-    named = os.environ.get("UNCORK_STORE")
-    if named:
-        return named
-    data = Path(os.environ.get("XDG_DATA_HOME", ""))
-    folder = (data if data.is_absolute() else Path.home() / ".local" / "share") / "uncork"
-    if create:
-        folder.mkdir(parents=True, exist_ok=True)
-    return str(folder / "uncork.db")
-
-
 class Store:
     """Results of audits, keyed by the head's fingerprint, the domain and the algorithm's version.
 
