@@ -18,6 +18,7 @@ from uncork.load.source import find
 from uncork.load.vocabulary import find_vocabulary, read_vocabulary
 from uncork.load.vocabulary.labels import labels_from_metadata
 from uncork.load.vocabulary.sentencepiece_file import pieces_of
+from uncork.load.vocabulary.token_text import from_byte_level
 from uncork.load.vocabulary.visible import visible
 
 
@@ -107,7 +108,9 @@ def test_a_protein_classifiers_classes_are_not_called_amino_acids(tmp_path: Path
     without_names(tmp_path)
     found = find(tmp_path)
     assert found.head.labels is None
-    assert found.vocabulary.source == "config.json is a classifier's and does not name its classes"
+    assert found.vocabulary.source == (
+        "config.json is a classifier's and does not name its 40 classes"
+    )
     assert any("no labels: config.json is a classifier's" in note for note in found.notes)
 
 
@@ -266,6 +269,35 @@ def test_user_defined_tokens_of_a_gguf_file_are_text(tmp_path: Path) -> None:
     writer.close()
     found = find(tmp_path / "m.gguf")
     assert found.head.labels == (" word", "é", "ñandú", "<|im_end|>")
+
+
+def test_tiktokens_ranks_keep_the_numbers_of_what_is_added(tmp_path: Path) -> None:
+    import base64
+
+    from transformers import PreTrainedTokenizerFast
+
+    ranks = [bytes([k]) for k in range(256)] + [b" the", "é".encode()]
+    text = "".join(f"{base64.b64encode(t).decode()} {k}\n" for k, t in enumerate(ranks))
+    (tmp_path / "tokenizer.model").write_text(text)
+    added = {str(k): {"content": f"<|{k}|>", "special": True} for k in (258, 261)}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "added_tokens_decoder": added}
+    write_json(tmp_path / "tokenizer_config.json", settings)
+    library = PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    assert len(library) >= 262
+    expected = [library.convert_ids_to_tokens(k) for k in range(len(library))]
+    found = find_vocabulary(tmp_path, len(library))
+    assert found.labels is not None
+    assert [from_byte_level(token) for token in expected[:258]] == list(found.labels[:258])
+    assert expected[258:] == list(found.labels[258:])
+
+
+def test_a_class_that_is_not_the_librarys_is_said(tmp_path: Path) -> None:
+    data = sentencepiece_model()
+    (tmp_path / "tokenizer.model").write_bytes(data)
+    write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "OurOwnTokenizer"})
+    found = find_vocabulary(tmp_path, len(pieces_of(data)))
+    assert found.labels is not None
+    assert "OurOwnTokenizer is no class of transformers" in found.notes[0]
 
 
 # -- rows that are no padding ----------------------------------------------------------------

@@ -31,7 +31,10 @@ from uncork.load.vocabulary.token_text import (
 from uncork.load.vocabulary.tokenizer_files import Entries
 
 _DEFAULT_LABEL = re.compile(r"LABEL_\d+")
-_CLASSIFIER = re.compile(r"For\w*(?:Classification|MultipleChoice|Detection|Segmentation|XVector)")
+_CLASSIFIER = re.compile(
+    r"For\w*(?:Classification|MultipleChoice|Detection|Segmentation|XVector|QuestionAnswering"
+    r"|NextSentencePrediction)"
+)
 _MOST_FILES = 10_000  # of a folder, looked at
 _TARGET = re.compile(r"(?:^|[^a-z])(?:trg|tgt|target)(?:[^a-z]|$)", re.IGNORECASE)
 # How many rows a file must name to be taken for the head's vocabulary: files that are surely a
@@ -83,12 +86,18 @@ def find_vocabulary(folder: Path, classes: int) -> Vocabulary:
             why = f"{refused[-1]}; {name} fits, but names {differing:,} of the rows otherwise"
             return Vocabulary(None, f"{why}: say which with --labels")
         found = _vocabulary(entries, classes, name)
+        if entries.from_pieces and beside.kind.name and not beside.kind.known:
+            refused.append(
+                f"{beside.kind.name} is no class of transformers: the pieces of {name} are taken "
+                "in the file's order"
+            )
         notes = (*found.notes, *refused[:3], *_others(name, entries, beside, classes, candidates))
         return replace(found, notes=notes)
     if named is not None:
         return Vocabulary(tuple(named), "config.json id2label (names by default: they say nothing)")
-    if classifier and not refused:
-        return Vocabulary(None, "config.json is a classifier's and does not name its classes")
+    if classifier:
+        why = f"config.json is a classifier's and does not name its {classes:,} classes"
+        return Vocabulary(None, "; ".join([why, *refused[:2]]))
     return Vocabulary(None, "; ".join(refused[:3]))
 
 

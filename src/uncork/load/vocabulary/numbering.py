@@ -29,6 +29,7 @@ from uncork.load.vocabulary.tokenizer_classes import (
 from uncork.load.vocabulary.tokenizer_files import Entries
 
 _TIMESTAMPS = 1501  # Whisper's: every fiftieth of a second up to half a minute
+_MOST_FILLED = 1 << 16
 _LIST_FIELDS = ("extra_special_tokens", "additional_special_tokens")
 BYTES_ALONE = ("ByT5", "Perceiver")  # classes without a file: special tokens, then the bytes
 
@@ -117,7 +118,7 @@ def bytes_alone(beside: Beside) -> Entries:
 
 def complete(entries: Entries, beside: Beside, fast_file: bool) -> None:
     """Add what the library adds to a file's own tokens. `fast_file`: it is a tokenizer.json."""
-    kind, known = beside.kind, beside.kind.known
+    kind = beside.kind
     if kind.name == "CpmAnt":  # its file has names for what cannot stand on a line of its own
         _rename(entries, {"</n>": "\n", "</_>": " "})
     if kind.name in ("M2M100", "Bartpho"):
@@ -125,29 +126,16 @@ def complete(entries: Entries, beside: Beside, fast_file: bool) -> None:
         further = languages(kind, beside.settings) or [own[n] for n in ("mask",) if n in own]
         for number, text in enumerate(further, len(entries.tokens)):
             entries.add(number, text, True)
-    renumbers = fast_file or (known and not kind.keeps_numbers)
-    stated = [*entries.stated, *beside.added]
     named = special_tokens(beside, entries.from_pieces)
-    size = len(entries.tokens)
-    if renumbers:
-        add = _next_free(entries, size)
-        for number, text, special in stated:
-            add(text, special, number)
-    else:
-        for number, text, special in stated:
-            entries.add(number, text, special)
-    if fast_file or known:
-        if not renumbers:
-            present = set(entries.tokens.values())
-            place = len(present)
-            for text in named:
-                if text not in present:
-                    entries.add(place, text, True)
-                    present.add(text)
-                    place += 1
-        else:
-            for text in named:
-                add(text, True, None)
+    library = fast_file or kind.known  # else a stranger's code, which may do anything
+    renumbers = fast_file or (kind.known and not kind.keeps_numbers and not entries.ranked)
+    add = _next_free(entries) if renumbers else _as_stated(entries)
+    for number, text, special in (*entries.stated, *beside.added):
+        add(text, special, number)
+    if entries.ranked and library:
+        _fill(entries)
+    for text in named if library else ():
+        add(text, True, None)
     if kind.name == "Whisper":
         _add_timestamps(entries)
     marked = {text for text in named if not text.startswith("<extra_id_")}
@@ -177,11 +165,14 @@ def _rename(entries: Entries, names: Mapping[str, str]) -> None:
         entries.tokens[number] = names.get(token, token)
 
 
-def _next_free(entries: Entries, size: int) -> Callable[[str, bool, int | None], None]:
+_Adding = Callable[[str, bool, int | None], None]  # token, whether special, its stated number
+
+
+def _next_free(entries: Entries) -> _Adding:
     """Adds a token as the tokenizers library does: known ones keep their number, others get the
     next after the vocabulary's count or the last added one."""
     numbers = {token: number for number, token in reversed(entries.tokens.items())}
-    last = -1
+    size, last = len(entries.tokens), -1
 
     def add(text: str, special: bool, stated: int | None) -> None:
         nonlocal last
@@ -195,6 +186,35 @@ def _next_free(entries: Entries, size: int) -> Callable[[str, bool, int | None],
         entries.add(number, text, special)
 
     return add
+
+
+def _as_stated(entries: Entries) -> _Adding:
+    """Adds a token as transformers' classes in Python do: at the number stated, and one without
+    after as many as there are."""
+    present: set[str] | None = None
+
+    def add(text: str, special: bool, stated: int | None) -> None:
+        nonlocal present
+        if stated is not None:
+            entries.add(stated, text, special)
+            return
+        if present is None:  # those without a number come last
+            present = set(entries.tokens.values())
+        if text not in present:
+            entries.add(len(present), text, special)
+            present.add(text)
+
+    return add
+
+
+def _fill(entries: Entries) -> None:
+    """The library gives numbers that are free between added tokens of tiktoken's a name."""
+    own = max((k for k in entries.tokens if k not in entries.added), default=-1)
+    end = max(entries.tokens, default=-1)
+    if end - own < _MOST_FILLED:
+        for number in range(own + 1, end):
+            if number not in entries.tokens:
+                entries.add(number, f"<|reserved_token_{number}|>", False)
 
 
 def _add_timestamps(entries: Entries) -> None:

@@ -39,6 +39,7 @@ class Entries:
     stated: list[tuple[int, str, bool]] = field(default_factory=list)
     renumbered: set[int] = field(default_factory=set)
     from_pieces: bool = False  # of a SentencePiece model, which other classes number otherwise
+    ranked: bool = False  # tiktoken's, which keep what is added at the numbers that are stated
     byte_level: bool = False  # own tokens are written in GPT-2's alphabet
     bytes_as_characters: bool = False  # own tokens are one byte each, written as U+0000 to U+00FF
 
@@ -198,7 +199,7 @@ def yaml_table(lines: list[str]) -> Entries:
 
 def tiktoken_lines(lines: list[str]) -> Entries | None:
     """tiktoken's ranks, `base64 rank` a line; None if it is none."""
-    entries = Entries()
+    entries = Entries(ranked=True)
     for line in lines:
         token, _, rank = line.partition(" ")
         if not rank.isascii() or not rank.isdigit() or len(rank) > 12:
