@@ -51,10 +51,11 @@ REFUSED = {
 # Rows that differ, and why. May only shrink.
 DIFFERING = {
     ("NllbTokenizer", "tokenizer.json alone"): "the library appends 202 language codes unasked",
-    (
-        "PegasusTokenizer",
-        "saved, slow files",
-    ): "version 5 swaps the two masks, as no model has them",
+    ("PegasusTokenizer", "saved, slow files"): "version 5 swaps the two masks; no model has that",
+    ("PegasusTokenizer", "added_tokens_decoder"): "the same",
+    ("LasrTokenizer", "special_tokens_map.json"): "a class younger than files of that kind",
+    ("CpmAntTokenizer", "special_tokens_map.json"): "adds names of tokens that it has replaced",
+    ("BartphoTokenizer", "special_tokens_map.json"): "leaves a number out where a token is twice",
 }
 SETTINGS = {
     "FSMTTokenizer": {"langs": ["en", "de"]},
@@ -262,6 +263,9 @@ def ways(kind: type, root: Path) -> Iterator[Way]:
     shutil.copytree(files, legacy)
     write_json(legacy / "added_tokens.json", {token: size + k for k, token in enumerate(ADDED)})
     yield _loaded(kind, "added_tokens.json", legacy)
+    if name_of_files(kind):
+        yield _loaded(kind, "special_tokens_map.json", _older(files, root, size))
+        yield _loaded(kind, "added_tokens_decoder", _version_4(kind, files, root, size))
     saved = root / "saved"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -273,7 +277,7 @@ def ways(kind: type, root: Path) -> Iterator[Way]:
             yield Way("saved", saved, None, f"{type(error).__name__}: {str(error)[:150]}")
             return
     yield _loaded(kind, "saved", saved)
-    if not set(kind.vocab_files_names) - {"tokenizer_file"}:  # type: ignore[attr-defined]
+    if not name_of_files(kind):
         return
     slow = root / "saved, slow files"
     shutil.copytree(saved, slow)
@@ -289,6 +293,39 @@ def ways(kind: type, root: Path) -> Iterator[Way]:
         settings = SETTINGS.get(kind.__name__.removesuffix("Fast"), {})
         write_json(alone / "tokenizer_config.json", {"tokenizer_class": kind.__name__, **settings})
         yield _loaded(kind, "tokenizer.json alone", alone)
+
+
+def name_of_files(kind: type) -> set[str]:
+    """The files of a class other than tokenizer.json."""
+    return set(kind.vocab_files_names) - {"tokenizer_file"}  # type: ignore[attr-defined]
+
+
+def _older(files: Path, root: Path, size: int) -> Path:
+    """As versions 2 and 3 saved: what was added in one file, which are special in another."""
+    folder = root / "special_tokens_map.json"
+    shutil.copytree(files, folder)
+    write_json(folder / "added_tokens.json", {"<|new|>": size, "plain": size + 1, "[X]": size + 2})
+    special = {"pad_token": {"content": "[X]", "lstrip": False, "rstrip": False,
+                             "normalized": False, "single_word": False},
+               "additional_special_tokens": ["<|new|>", "<|unlisted|>"]}  # fmt: skip
+    write_json(folder / "special_tokens_map.json", special)
+    return folder
+
+
+def _version_4(kind: type, files: Path, root: Path, size: int) -> Path:
+    """As version 4 saved: what was added in tokenizer_config.json, with numbers."""
+    folder = root / "added_tokens_decoder"
+    shutil.copytree(files, folder)
+    flags = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False}
+    added = {
+        str(size + k): {"content": token, "special": k != 1, **flags}
+        for k, token in enumerate(("<|new|>", "ñandú", "[X]"))
+    }
+    settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+    further = {"added_tokens_decoder": added, "additional_special_tokens": ["<|new|>"],
+               "mask_token": "[X]"}  # fmt: skip
+    write_json(folder / "tokenizer_config.json", {**settings, **further})
+    return folder
 
 
 def _numbers(tokenizer: Any) -> set[int]:
@@ -367,8 +404,8 @@ def run(only: set[str] | None = None) -> Outcome:
                 result = compare(way)
                 if result.refused:
                     outcome.refused[name] = result.source
-                    if name in REFUSED:
-                        break
+                    if name == "CanineTokenizer":
+                        break  # a million rows each time
                     continue
                 outcome.folders += 1
                 outcome.rows += result.rows

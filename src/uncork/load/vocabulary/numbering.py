@@ -31,6 +31,7 @@ from uncork.load.vocabulary.tokenizer_files import Entries
 _TIMESTAMPS = 1501  # Whisper's: every fiftieth of a second up to half a minute
 _MOST_FILLED = 1 << 16
 _LIST_FIELDS = ("extra_special_tokens", "additional_special_tokens")
+_FAIRSEQ = ("Bartpho", "Bertweet", "Phobert")  # classes whose vocabulary is its dictionary
 BYTES_ALONE = ("ByT5", "Perceiver")  # classes without a file: special tokens, then the bytes
 
 
@@ -121,11 +122,9 @@ def complete(entries: Entries, beside: Beside, fast_file: bool) -> None:
     kind = beside.kind
     if kind.name == "CpmAnt":  # its file has names for what cannot stand on a line of its own
         _rename(entries, {"</n>": "\n", "</_>": " "})
-    if kind.name in ("M2M100", "Bartpho"):
-        own = kind.tokens(beside.settings)
-        further = languages(kind, beside.settings) or [own[n] for n in ("mask",) if n in own]
-        for number, text in enumerate(further, len(entries.tokens)):
-            entries.add(number, text, True)
+    if kind.name in _FAIRSEQ:
+        _name_fairseq(entries, kind.tokens(beside.settings), kind.name == "Bartpho")
+    size = len(entries.tokens)
     named = special_tokens(beside, entries.from_pieces)
     library = fast_file or kind.known  # else a stranger's code, which may do anything
     renumbers = fast_file or (kind.known and not kind.keeps_numbers and not entries.ranked)
@@ -138,6 +137,10 @@ def complete(entries: Entries, beside: Beside, fast_file: bool) -> None:
         add(text, True, None)
     if kind.name == "Whisper":
         _add_timestamps(entries)
+    if kind.name == "M2M100":
+        for number, text in enumerate(languages(kind, beside.settings), size):
+            if number not in entries.tokens:
+                entries.add(number, text, True)
     marked = {text for text in named if not text.startswith("<extra_id_")}
     entries.special |= {k for k, token in entries.tokens.items() if token in marked}
 
@@ -158,6 +161,15 @@ def special_tokens(beside: Beside, from_pieces: bool) -> list[str]:
         listed += [content_of(item) for item in value] if isinstance(value, list) else []
     named += listed or unlisted(beside.kind, settings, from_pieces)
     return list(dict.fromkeys(text for text in named if text))
+
+
+def _name_fairseq(entries: Entries, own: Mapping[str, str], masked: bool) -> None:
+    """The four tokens before fairseq's dictionary, as this tokenizer calls them, and its mask."""
+    for number, name in enumerate(("bos", "pad", "eos", "unk")):
+        if name in own and number in entries.tokens:
+            entries.tokens[number] = own[name]
+    if masked and "mask" in own:
+        entries.add(len(entries.tokens), own["mask"], True)
 
 
 def _rename(entries: Entries, names: Mapping[str, str]) -> None:

@@ -55,8 +55,9 @@ _SPECIAL = {
     "bos=[CLS] eos=[SEP] unk=<unk> sep=[SEP] pad=<pad> cls=[CLS] mask=[MASK]":
         "Albert FNet RemBert",
     "bos=<s> eos=</s> unk=<unk> sep=<::::> pad=<pad>": "BertGeneration",
-    _BERT: "BertJapanese Bert BertLegacy ConvBert DistilBert DPRContextEncoder DPRQuestionEncoder "
-    "DPRReader Electra LayoutLMv2 Lxmert MobileBert RoCBert RoFormer Splinter SqueezeBert Tapas",
+    _BERT: "BertJapanese Bert BertTokenizerLegacy ConvBert DistilBert DPRContextEncoder "
+    "DPRQuestionEncoder DPRReader Electra LayoutLMv2 Lxmert MobileBert RoCBert RoFormer Splinter "
+    "SqueezeBert Tapas",
     "bos=<s> eos=</s> unk=<unk> sep=[SEP] pad=<pad> cls=[CLS] mask=[MASK]": "BigBird",
     "bos=<s> eos=</s> unk=<unk> sep=</s> pad=<pad>": "BioGpt M2M100",
     "bos=__start__ eos=__end__ unk=__unk__ pad=__null__": "BlenderbotSmall",
@@ -107,10 +108,10 @@ _FURTHER = {
 # Classes in Python, which take added tokens' numbers from their files; the others give them the
 # next free ones.
 _IN_PYTHON = (
-    "Bartpho BertGeneration BertJapanese BertLegacy Bertweet BioGpt BlenderbotSmall ByT5 CTRL "
-    "Canine Clvp Cpm CpmAnt Dia Esm FSMT FastSpeech2Conformer Flaubert GPTNeoXJapanese GPTSw3 "
-    "M2M100 Marian Mgpstr MyT5 PLBart Perceiver Phobert ProphetNet RoCBert Siglip Speech2Text "
-    "SpeechT5 Tapas Vits Wav2Vec2CTC Wav2Vec2PhonemeCTC XLM"
+    "Bartpho BertGeneration BertJapanese BertTokenizerLegacy Bertweet BioGpt BlenderbotSmall ByT5 "
+    "CTRL Canine Clvp Cpm CpmAnt Dia Esm FSMT FastSpeech2Conformer Flaubert GPTNeoXJapanese "
+    "GPTSw3 M2M100 Marian Mgpstr MyT5 PLBart Perceiver Phobert ProphetNet RoCBert Siglip "
+    "Speech2Text SpeechT5 Tapas Vits Wav2Vec2CTC Wav2Vec2PhonemeCTC XLM"
 )
 _KEEPING = frozenset(_IN_PYTHON.split())
 # Special tokens that a class adds where its settings list none.
@@ -120,6 +121,7 @@ _UNLISTED = {
     "XGLM": tuple(f"<madeupword{k}>" for k in range(7)),
     **dict.fromkeys(("Flaubert", "XLM"), tuple(f"<special{k}>" for k in range(10))),
 }  # fmt: skip
+_FIXED = ("PLBart", "SeamlessM4T")  # what their settings say changes nothing before the pieces
 # Of these, releases of transformers have numbered the same file in two ways.
 _DISPUTED = frozenset({"MLuke"})
 # Model types and the class that goes with them, where no file names one and it matters.
@@ -184,7 +186,7 @@ def before_and_after(
 ) -> tuple[list[str], int, list[str]]:
     """Around the pieces of a SentencePiece model: tokens before, how many pieces to leave out,
     tokens after."""
-    own = kind.tokens(settings)
+    own = kind.tokens({} if kind.name in _FIXED else settings)
     pick = lambda *names: [own[name] for name in names if name in own]  # noqa: E731
     after = languages(kind, settings)
     if kind.name in ("XLMRoberta", "LayoutXLM", "MBart", "MBart50", "PLBart"):
