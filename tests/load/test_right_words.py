@@ -22,11 +22,15 @@ from uncork.load.vocabulary.token_text import from_byte_level
 from uncork.load.vocabulary.visible import visible
 
 
-def library_rows(name: str, folder: Path) -> tuple[str, ...]:
-    """All rows as that class of transformers names them."""
+def library_class(name: str) -> Any:
     import transformers
 
-    tokenizer = getattr(transformers, name).from_pretrained(folder)
+    return getattr(transformers, name)
+
+
+def library_rows(name: str, folder: Path) -> tuple[str, ...]:
+    """All rows as that class of transformers names them."""
+    tokenizer = library_class(name).from_pretrained(folder)
     return tuple(tokenizer.convert_ids_to_tokens(list(range(len(tokenizer)))))
 
 
@@ -65,7 +69,7 @@ def test_bigbird_pegasus_has_no_offset(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["SeamlessM4TTokenizer", "PLBartTokenizer"])
 def test_sentencepiece_alone_is_numbered_as_its_class_does(name: str, tmp_path: Path) -> None:
-    kind = every_tokenizer.classes()[name]
+    kind = library_class(name)
     every_tokenizer.write_files(kind, tmp_path)
     expected = library_rows(name, tmp_path)
     assert find_vocabulary(tmp_path, len(expected)).labels == expected
@@ -162,10 +166,10 @@ def test_a_small_bert_classifier_is_not_labelled_with_words(tmp_path: Path) -> N
 def test_a_model_file_given_by_hand_is_numbered_by_what_lies_beside_it(
     name: str, tmp_path: Path
 ) -> None:
-    kind = every_tokenizer.classes()[name]
+    kind = library_class(name)
     every_tokenizer.write_files(kind, tmp_path)
     expected = library_rows(name, tmp_path)
-    file = tmp_path / kind.vocab_files_names["vocab_file"]  # type: ignore[attr-defined]
+    file = tmp_path / kind.vocab_files_names["vocab_file"]
     found = read_vocabulary(file, len(expected))
     assert found.labels == expected
     assert not any("nothing beside it" in note for note in found.notes)
@@ -246,9 +250,9 @@ def test_added_tokens_have_the_numbers_that_the_library_gives_them(tmp_path: Pat
 
 
 def test_added_tokens_of_a_byte_level_vocabulary_are_text(tmp_path: Path) -> None:
-    kind = every_tokenizer.classes()["GPT2Tokenizer"]
+    kind = library_class("GPT2Tokenizer")
     every_tokenizer.write_files(kind, tmp_path)
-    tokenizer = kind.from_pretrained(tmp_path)  # type: ignore[attr-defined]
+    tokenizer = kind.from_pretrained(tmp_path)
     tokenizer.add_tokens(["ñandú"])
     tokenizer.save_pretrained(tmp_path)
     assert "ñandú" in (find_vocabulary(tmp_path, len(tokenizer)).labels or ())
@@ -305,7 +309,7 @@ def test_a_class_that_is_not_the_librarys_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["T5Tokenizer", "MBartTokenizer", "MBart50Tokenizer"])
 def test_sentinels_and_languages_are_no_padding(name: str, tmp_path: Path) -> None:
-    kind = every_tokenizer.classes()[name]
+    kind = library_class(name)
     every_tokenizer.write_files(kind, tmp_path)
     expected = library_rows(name, tmp_path)
     found = find_vocabulary(tmp_path, len(expected) + 3)
@@ -329,9 +333,9 @@ def test_whispers_times_are_no_padding(tmp_path: Path) -> None:
 
 
 def test_many_languages_of_m2m100_are_no_padding(tmp_path: Path) -> None:
-    kind = every_tokenizer.classes()["M2M100Tokenizer"]
+    kind = library_class("M2M100Tokenizer")
     every_tokenizer.write_files(kind, tmp_path)
-    tokenizer = kind.from_pretrained(tmp_path)  # type: ignore[attr-defined]
+    tokenizer = kind.from_pretrained(tmp_path)
     first = min(tokenizer.id_to_lang_token)
     found = find_vocabulary(tmp_path, first + 108)
     assert found.labels is not None
