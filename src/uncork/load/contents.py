@@ -18,16 +18,25 @@ _LISTED = 8  # how many tensors an error names before it says "and N more"
 
 @dataclass(frozen=True)
 class Tensor:
-    """One array of a file, known by its header and read only when it is asked for."""
+    """One array of a file, known by its header and read only when it is asked for.
+
+    `folded` says how it is made where it is not stored as such, `doubts` what the file leaves open
+    about it; `part_of` names the weight whose codes or scales it holds.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     read: Callable[[], np.ndarray] = field(repr=False, compare=False)
+    folded: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    part_of: str = ""
 
     @property
     def matrix_shape(self) -> tuple[int, int] | None:
         """The shape as a matrix: two dimensions, or a 1×1 convolution's four; else None."""
+        if self.part_of:
+            return None
         if len(self.shape) == 2 or (len(self.shape) == 4 and self.shape[2:] == (1, 1)):
             return self.shape[0], self.shape[1]
         return None
@@ -243,6 +252,11 @@ def _other_side(
 def as_matrix(path: Path, tensor: Tensor) -> np.ndarray:
     """The tensor as a matrix (rows, columns), or an error that says its shape."""
     shape = tensor.matrix_shape
+    if tensor.part_of:
+        raise UncorkError(
+            f"{path}: {tensor} is a part of {printable(tensor.part_of)}, which is stored as codes: "
+            f"name that with --weight {printable(tensor.part_of)}"
+        )
     if shape is None:
         raise UncorkError(
             f"{path}: {tensor} has {len(tensor.shape)} dimensions; a weight needs two, "

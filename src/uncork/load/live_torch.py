@@ -18,6 +18,7 @@ import numpy as np
 from uncork.domain import Box, LayerNorm, RMSNorm
 from uncork.errors import UncorkError
 from uncork.load.activation_ranges import RANGES
+from uncork.load.codes import decoded
 from uncork.load.contents import (
     AmbiguousError,
     Choice,
@@ -28,7 +29,7 @@ from uncork.load.contents import (
     as_matrix,
     listing,
 )
-from uncork.load.hugging_face.configured import check_type, configured
+from uncork.load.hugging_face.configured import configured
 
 _KIND = "torch module"
 # Types that NumPy lacks: read bit for bit as integers, and named again.
@@ -55,10 +56,11 @@ def read_module(model: Any) -> Contents:
     """The tensors of a live module, and the head among them as the model itself names it."""
     model = _unwrapped(model)
     path = Path(f"<{type(model).__name__}>")
-    tensors = {name: _tensor(path, name, value) for name, value in model.state_dict().items()}
-    if not tensors:
+    stored = {name: _tensor(path, name, value) for name, value in model.state_dict().items()}
+    if not stored:
         raise UncorkError(f"{path} has no parameters")
     config = _configuration(model)
+    tensors = decoded(path, stored, config, of_a_model=True)
     if config is not None:
         _check_output_layer(path, model, tensors, config)
         return configured(path, _KIND, config, tensors, functools.partial(_labels, config))
@@ -187,7 +189,6 @@ class _Plain:
         name, why = self._head()
         weight = f"{name}.weight" if name else "weight"
         tensor = self.tensors[weight]
-        check_type(self.path, tensor)
         bias_name = f"{weight.removesuffix('weight')}bias"
         bias = self.tensors[bias_name].read() if bias_name in self.tensors else None
         return Choice(

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from uncork.domain import Box, Domain, parse_domain
 from uncork.errors import UncorkError
 from uncork.head import Head
+from uncork.load.codes import with_codes
 from uncork.load.contents import (
     Choice,
     Contents,
@@ -61,6 +62,7 @@ def find(
     choice = _guarded(
         path, contents.format, lambda: choose_by_hand(contents, weight, bias, transpose, drop_bias)
     )
+    choice = with_codes(contents, choice)
     notes = [*choice.doubts, *choice.folded, *choice.notes]
     shown = _guarded(path, contents.format, lambda: _shown_domain(contents, choice))
     if not auto:
