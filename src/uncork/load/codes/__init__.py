@@ -1,4 +1,4 @@
-"""Weights stored as codes: recognised by what lies beside them, and dequantised as their library does."""
+"""Weights stored as codes: known by what lies beside them, dequantised as their library does."""
 
 from uncork.load.codes.decoded import decoded, with_codes
 

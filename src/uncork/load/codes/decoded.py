@@ -2,8 +2,8 @@
 
 What lies beside a tensor decides, then its type; never the file's format or the model's type. A
 weight in codes appears under its layer's own name (`lm_head.weight`, also for `lm_head.qweight`) as
-the matrix that the model multiplies by, so that whoever chooses, turns, compares or saves a head sees
-that and nothing else. The codes and scales stay listed, as parts of it that cannot be chosen.
+the matrix that the model multiplies by, so that whoever chooses, turns, compares or saves a head
+sees that and nothing else. The codes and scales stay listed, as parts that cannot be chosen.
 """
 
 from __future__ import annotations
@@ -156,8 +156,8 @@ class Decoded(Mapping[str, Tensor]):
         if not (float8 or tensor.dtype in _CODE_TYPES):
             return tensor
         doubt = (
-            f"{printable(tensor.name)} is of type {tensor.dtype} and has no scale beside it: it was "
-            "taken as the weight itself; if these are codes, dequantise them first"
+            f"{printable(tensor.name)} is of type {tensor.dtype} and has no scale beside it: it "
+            "was taken as the weight itself; if these are codes, dequantise them first"
         )
         return replace(tensor, doubts=(doubt,))
 

@@ -1,9 +1,10 @@
 """4-bit floats, two a byte: NVFP4 (a float8 scale for 16, one float32 for all) and MXFP4.
 
-NVFP4 as ModelOpt writes it (`weight`, `weight_scale`, `weight_scale_2`): code · (scale · scale_2) in
-float32. As compressed-tensors writes it (`weight_packed`, `weight_scale`, `weight_global_scale`):
-code · (scale / global_scale), rounded to bfloat16, as its decompressor does. MXFP4 (`blocks` and
-`scales`, or `weight_packed` with scales in bytes): code · 2^(byte − 127), exact in bfloat16.
+NVFP4 as ModelOpt writes it (`weight`, `weight_scale`, `weight_scale_2`): code · (scale · scale_2),
+each product in float32. As compressed-tensors writes it (`weight_packed`, `weight_scale`,
+`weight_global_scale`): code · (scale / global_scale), rounded to bfloat16, as its decompressor
+does. MXFP4 (`blocks` and `scales`, or `weight_packed` with scales in bytes): code · 2^(byte − 127),
+exact in bfloat16.
 """
 
 from __future__ import annotations
@@ -76,24 +77,20 @@ def read_packed_fp4(layer: Layer) -> Matrix | None:
 
 def read_mxfp4(layer: Layer) -> Matrix | None:
     """Blocks of 16 bytes, as gpt-oss has them."""
-    for codes_part, scale_part in (("blocks", "scales"), ("weight_blocks", "weight_scales")):
-        codes, scale = layer.part(codes_part), layer.part(scale_part)
-        if codes is None or scale is None:
-            continue
-        if codes.dtype != "uint8" or scale.dtype != "uint8" or len(codes.shape) != 3:
-            return None
-        if codes.shape[2] * 2 != _MXFP4_GROUP or codes.shape[:2] != scale.shape:
-            layer.fail(f"{scale} does not fit {codes}")
-        how = (
-            f"dequantised: MXFP4 codes of {layer.name(codes_part)} times "
-            f"2^({layer.name(scale_part)} − 127), one a group of 32"
-        )
-        exponents = scale
-        return _matrix(
-            layer, codes, scale, _MXFP4_GROUP, lambda _: powers_of_two(exponents.read()),
-            _BFLOAT16, how,
-        )  # fmt: skip
-    return None
+    prefix = "weight_" if layer.has("weight_blocks") else ""
+    codes, scale = layer.part(f"{prefix}blocks"), layer.part(f"{prefix}scales")
+    if codes is None or scale is None or (codes.dtype, scale.dtype) != ("uint8", "uint8"):
+        return None
+    if len(codes.shape) != 3:  # experts, of which there are several
+        return None
+    if codes.shape[2] * 2 != _MXFP4_GROUP or codes.shape[:2] != scale.shape:
+        layer.fail(f"{scale} does not fit {codes}")
+    how = (
+        f"dequantised: MXFP4 codes of {codes.name} times 2^({scale.name} − 127), one a group of 32"
+    )
+    return _matrix(
+        layer, codes, scale, _MXFP4_GROUP, lambda _: powers_of_two(scale.read()), _BFLOAT16, how
+    )
 
 
 def _matrix(

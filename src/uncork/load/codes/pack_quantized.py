@@ -43,7 +43,9 @@ def read_packed(layer: Layer) -> Matrix | None:
         order = layer.part("weight_g_idx")
         if order is not None and not np.array_equal(order.read(), np.arange(features) // group):
             layer.fail(f"{order} reorders its features")
-        scales = np.broadcast_to(layer.finite("weight_scale").reshape(-1, groups), (classes, groups))
+        scales = np.broadcast_to(
+            layer.finite("weight_scale").reshape(-1, groups), (classes, groups)
+        )
         less = np.zeros((classes, groups), np.int16)
         if zero is not None:
             less = unpacked(zero.read().T, bits, classes).T.astype(np.int16) - half

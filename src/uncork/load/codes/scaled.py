@@ -92,7 +92,11 @@ def _block(layer: Layer, codes: Tensor, scale: Tensor) -> tuple[int, int]:
     if (down, across) in ((1, 1), (rows, 1)):
         return -(-rows // down), columns
     for height, width in sizes:
-        if height > 0 and width > 0 and (down, across) == (-(-rows // height), -(-columns // width)):
+        if (
+            height > 0
+            and width > 0
+            and (down, across) == (-(-rows // height), -(-columns // width))
+        ):
             return height, width
     if rows % down or columns % across:
         layer.fail(f"its scale {scale} does not fit {codes}")
