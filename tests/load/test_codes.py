@@ -24,10 +24,12 @@ from uncork.load import describe, find, load
 from uncork.load.codes import decoded, layer
 from uncork.load.contents import Tensor
 from uncork.load.live import open_live
+from uncork.save import check_format, write_head
 
 CLASSES, FEATURES = 96, 128
 UNLISTED = {"model_type": "nobody_knows_this", "vocab_size": CLASSES}
 Tensors = dict[str, torch.Tensor]
+INTS = torch.ones(CLASSES, FEATURES, dtype=torch.int8)
 
 
 def weight(rows: int = CLASSES, columns: int = FEATURES, seed: int = 0) -> torch.Tensor:
@@ -273,6 +275,48 @@ def test_a_live_layer_of_bitsandbytes() -> None:
     assert open_live(model).tensors["1.weight"].shape == (100, 256)
 
 
+class Halves(torch.Tensor):
+    """Codes in a tensor that looks like its dequantised self, as torchao's classes are made."""
+
+    codes: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, codes: torch.Tensor) -> Halves:
+        made = torch.Tensor._make_wrapper_subclass(cls, codes.shape, dtype=torch.float32)
+        made.codes = codes
+        return made
+
+    def dequantize(self) -> torch.Tensor:  # type: ignore[override]
+        return self.codes.float() / 2
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default:
+            return Halves(args[0].codes)
+        raise NotImplementedError(func)
+
+
+def test_a_live_tensor_that_dequantises_itself() -> None:
+    model = torch.nn.Linear(FEATURES, CLASSES, bias=False)
+    model.weight = torch.nn.Parameter(Halves(INTS), requires_grad=False)
+    found = find(model)
+    np.testing.assert_array_equal(values(found.head.weight), values(INTS) / 2)
+    assert found.notes == ("dequantised by Halves.dequantize()",)
+
+
+def test_a_live_int8_layer_of_bitsandbytes() -> None:
+    import bitsandbytes as bnb
+
+    linear = bnb.nn.Linear8bitLt(FEATURES, CLASSES, bias=False, has_fp16_weights=False)
+    linear.load_state_dict({"weight": weight()})
+    linear = linear.to("cpu")
+    codes, scale = linear.weight.data, linear.state_dict()["SCB"]
+    assert codes.dtype == torch.int8
+    expected = bnb.functional.int8_vectorwise_dequant(codes, scale)
+    found = find(linear, weight="weight")
+    np.testing.assert_array_equal(values(found.head.weight), values(expected))
+
+
 # MLX
 
 
@@ -377,7 +421,7 @@ def test_gptq_without_a_configuration_is_told_by_symmetric_zeros_alone(
     tensors, expected = gptq(4, True, False, less, torch.float16)
     expect(saved(tmp_path, tensors), expected)
     tensors, _ = gptq(4, False, False, less, torch.float16)
-    with pytest.raises(UncorkError, match=r"stored less one \(checkpoint_format\): put its config"):
+    with pytest.raises(UncorkError, match=r"less one \(checkpoint_format\): give the folder"):
         load(saved(tmp_path, tensors))
 
 
@@ -443,7 +487,6 @@ def test_mxfp4_blocks_as_transformers_converts_them(tmp_path: Path) -> None:
 # What is refused, and how it is said
 
 
-INTS = torch.ones(CLASSES, FEATURES, dtype=torch.int8)
 REFUSED: dict[str, tuple[Tensors, str]] = {
     "HQQ": ({"W_q": INTS.to(torch.uint8), "scale": torch.ones(CLASSES), "zero": torch.ones(96)},
             "by HQQ"),
@@ -510,6 +553,12 @@ def test_floats_with_names_of_scales_near_them_are_taken_as_they_are(tmp_path: P
     found = find(saved(tmp_path, tensors))
     np.testing.assert_array_equal(values(found.head.weight), values(weight()))
     assert not found.notes
+
+
+def test_names_that_others_use_too_make_no_codes(tmp_path: Path) -> None:
+    tensors = {"centroids.weight": weight(), "codebooks": torch.ones(3), "x.blocks": torch.ones(3)}
+    found = find(saved(tmp_path, tensors))
+    assert (found.weight_name, found.notes) == ("centroids.weight", ())
 
 
 def test_integers_of_a_plain_array_are_as_they_were(tmp_path: Path) -> None:
@@ -584,7 +633,9 @@ def test_the_type_of_a_narrow_scale_is_the_weights(tmp_path: Path) -> None:
 
 def mlx_parts() -> Tensors:
     generator = torch.Generator().manual_seed(0)
-    codes = torch.randint(0, 2**31, (CLASSES, 16), generator=generator).to(torch.uint32)
+    codes = torch.randint(0, 2**31, (CLASSES, 16), generator=generator)
+    codes[:, ::8] &= ~15  # MLX's groups each have a code 0
+    codes = codes.to(torch.uint32)
     return {"weight": codes, "scales": torch.ones(CLASSES, 2), "biases": torch.ones(CLASSES, 2)}
 
 
@@ -718,3 +769,28 @@ def test_the_audit_is_of_the_dequantised_weight_and_says_so(
     assert shown.head is not None
     assert shown.head.weight.shape == (CLASSES, FEATURES)
     assert shown.notes[0].startswith("dequantised: 4-bit codes times lm_head.scales")
+
+
+def test_a_weight_in_codes_is_not_overwritten_and_its_bias_is(tmp_path: Path) -> None:
+    parts = {f"lm_head.{part}": value for part, value in GOOD["int8"]().items()}
+    source, out = saved(tmp_path, parts), tmp_path / "new.safetensors"
+    found = find(source)
+    new, bias = np.asarray(found.head.weight) * 2, np.arange(CLASSES) / 4
+    with pytest.raises(UncorkError, match=r"as codes, which cannot hold a new weight.*npz"):
+        check_format(found, out, needs_bias=False)
+    with pytest.raises(UncorkError, match="as codes, which cannot hold a new weight"):
+        write_head(found, new, bias, out)
+    assert not out.exists()
+    write_head(found, np.asarray(found.head.weight), bias, out)
+    head = load(out)
+    np.testing.assert_array_equal(head.weight, found.head.weight)
+    np.testing.assert_array_equal(head.bias, bias)
+
+
+def test_a_new_weight_in_the_place_of_codes_can_be_had_alone(tmp_path: Path) -> None:
+    np.savez(tmp_path / "m.npz", **{"weight": INTS.numpy(), "SCB": np.ones(CLASSES, np.float32)})
+    found = find(tmp_path / "m.npz")
+    write_head(found, np.asarray(found.head.weight) * 2, None, tmp_path / "new.npz")
+    assert set(np.load(tmp_path / "new.npz")) == {"weight"}
+    head = find(tmp_path / "new.npz").head
+    np.testing.assert_array_equal(head.weight, np.asarray(found.head.weight) * 2)

@@ -91,7 +91,18 @@ def _tensor(path: Path, name: str, value: Any) -> Tensor:
     if shape is None:  # extra state that a module keeps beside its tensors
         return Tensor(name, (), type(value).__name__, functools.partial(_refuse, path, name, value))
     kind = str(value.dtype).removeprefix("torch.")
-    return Tensor(name, tuple(shape), kind, functools.partial(_array, path, name, value))
+    own = _own_dequantize(value)
+    folded = () if own is None else (f"dequantised by {own.__name__}.dequantize()",)
+    read = functools.partial(_array, path, name, value)
+    return Tensor(name, tuple(shape), kind, read, folded=folded)
+
+
+def _own_dequantize(value: Any) -> type | None:
+    """The class of a tensor that holds codes and knows how to dequantise them, as torchao's do."""
+    import torch
+
+    own = type(value).__mro__[: type(value).__mro__.index(torch.Tensor)]
+    return own[0] if any("dequantize" in vars(one) for one in own) else None
 
 
 def _refuse(path: Path, name: str, value: Any) -> np.ndarray:
@@ -109,6 +120,8 @@ def _array(path: Path, name: str, value: Any) -> np.ndarray:
     if hasattr(value, "full_tensor"):  # spread over several devices
         value = value.full_tensor()
     value = value.detach()
+    if _own_dequantize(value) is not None:
+        value = value.dequantize()
     if value.layout != torch.strided or value.is_quantized:
         raise UncorkError(f"{path}: {name} is sparse or quantised: make it dense first")
     value = value.cpu()

@@ -61,8 +61,9 @@ def write_head(
 
     The format is the source's own; whatever the source (an .npz of codes too), an `out` that ends
     in .npz holds the head alone. A bias where the file had none is added; where it had one and
-    there is none now, zeros are stored. Values are rounded to the type that the file stores them in: read the result
-    back before you make claims about it. `out` is replaced only once all is written.
+    there is none now, zeros are stored. Values are rounded to the type that the file stores them
+    in: read the result back before you make claims about it. `out` is replaced only once all is
+    written.
     """
     path = Path(out)
     kind = check_format(found, path, needs_bias=bias is not None)

@@ -21,7 +21,7 @@ from uncork.load.codes.gptq import read_gptq
 from uncork.load.codes.layer import Layer, Scheme, is_float
 from uncork.load.codes.mlx import read_affine
 from uncork.load.codes.pack_quantized import read_packed
-from uncork.load.codes.refused import HOLDERS, MARKS, OTHER_PARTS, WEAK_MARKS, refusal
+from uncork.load.codes.refused import HOLDERS, MARKS, OTHER_PARTS, WEAK_MARKS, holders, refusal
 from uncork.load.codes.scaled import read_scaled
 from uncork.load.contents import Choice, Contents, Tensor, printable
 
@@ -43,8 +43,8 @@ def decoded(
 ) -> Decoded:
     """The tensors with every weight that is stored as codes as the matrix it stands for.
 
-    `of_a_model` says that the tensors are a neural network's own: then a matrix of integers or
-    float8 without a scale is refused, where a plain file's gets a doubt.
+    `of_a_model` says that the tensors are a neural network's own: then a matrix of integers without
+    a scale is refused, where a plain file's gets a doubt; of float8 where there is a configuration.
     """
     if isinstance(tensors, Decoded):
         tensors = tensors.stored
@@ -67,9 +67,9 @@ class Decoded(Mapping[str, Tensor]):
     """The tensors of `stored`, decided upon one by one as they are asked for."""
 
     def __init__(
-        self, path: Path, stored: Mapping[str, Tensor], config: Mapping[str, Any], strict: bool
+        self, path: Path, stored: Mapping[str, Tensor], config: Mapping[str, Any], of_a_model: bool
     ) -> None:
-        self.path, self.stored, self.config, self.strict = path, stored, config, strict
+        self.path, self.stored, self.config, self.of_a_model = path, stored, config, of_a_model
         self._known: dict[str, Tensor] = {}
 
     def __contains__(self, name: object) -> bool:
@@ -79,7 +79,8 @@ class Decoded(Mapping[str, Tensor]):
         made: set[str] = set()
         for name in self.stored:
             weight = self._owner(name, tuple(HOLDERS))
-            if weight is not None and weight not in self.stored and weight not in made:
+            new = weight is not None and weight not in self.stored and weight not in made
+            if weight is not None and new and self._held(weight):
                 made.add(weight)
                 yield weight
             yield name
@@ -101,7 +102,7 @@ class Decoded(Mapping[str, Tensor]):
         """Whether a weight of that name is there under a name of its codes."""
         if weight != "weight" and not weight.endswith(".weight"):
             return False
-        return any(self._layer(weight).has(part) for part in HOLDERS)
+        return bool(holders(self._layer(weight)))
 
     def _owner(self, name: str, parts: tuple[str, ...]) -> str | None:
         """The weight that a tensor of that name would be a part of."""
@@ -116,8 +117,10 @@ class Decoded(Mapping[str, Tensor]):
             return replace(self.stored[name], part_of=weight)
         layer = self._layer(name)
         tensor = self.stored.get(name)
+        if tensor is not None and len(tensor.shape) < 2:
+            return tensor
         plain = tensor is None or is_float(tensor.dtype)
-        parts = [part for part in HOLDERS if tensor is None and layer.has(part)]
+        parts = holders(layer) if tensor is None else []
         if tensor is None or not plain or layer.name("weight").endswith("weight"):
             parts += [part for part in MARKS if part not in parts and layer.has(part)]
         if not plain:
@@ -144,7 +147,7 @@ class Decoded(Mapping[str, Tensor]):
         if tensor.matrix_shape is None:
             return tensor
         float8 = tensor.dtype.startswith("float8")
-        if self.strict:
+        if self.of_a_model and (self.config or not float8):
             by = f" (quant_method {printable(layer.method)})" if layer.method else ""
             return replace(
                 tensor,

@@ -39,7 +39,7 @@ def read_gptq(layer: Layer) -> Matrix | None:
     if type(said) is int and said in fitting:
         fitting = [said]
     if len(fitting) != 1:
-        layer.fail("the shapes of its qweight, qzeros and scales do not say how many bits it has")
+        layer.fail("the shapes of its qweight, qzeros and scales do not go together")
     bits = fitting[0]
     features = codes.shape[0] * 32 // bits if order is None else order.shape[0]
     if features % groups and order is None:
@@ -88,10 +88,7 @@ def _shift(layer: Layer, zeros: np.ndarray, bits: int) -> int:
         elif (zeros == middle).all():
             form = 2
         else:
-            layer.fail(
-                "nothing says whether its zero points are stored less one (checkpoint_format): "
-                "put its config.json beside it"
-            )
+            layer.unsaid("whether its zero points are stored less one (checkpoint_format)")
     if form == 1 and (zeros == 2**bits - 1).any():
         layer.fail("its zero points leave their range, which libraries read in different ways")
     return 1 if form == 1 else 0

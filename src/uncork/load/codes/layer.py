@@ -81,6 +81,13 @@ class Layer:
             "library and save that"
         )
 
+    def unsaid(self, problem: str) -> NoReturn:
+        """Refuse codes that a configuration would explain."""
+        raise UncorkError(
+            f"{self.path}: {printable(self.weight)} is stored as codes, and nothing says "
+            f"{problem}: give the folder with the model's config.json"
+        )
+
     @property
     def quantisation(self) -> Mapping[str, Any]:
         """What the configuration says of how weights are stored: {} where it says nothing."""

@@ -3,8 +3,8 @@
 code · scale + bias, the product and the sum each rounded to the scales' own type, as
 mlx.core.dequantize does. Bits and group size are those of the configuration; without one they
 follow from the shapes up to a factor of two, and the codes settle that: MLX puts the value of
-largest magnitude of every group on code 0, so that reading twice the bits where they are not there
-finds hardly any group with a code 0.
+largest magnitude of every group on code 0, so that of codes read with too many bits most groups
+have none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from uncork.load.contents import Tensor
 _BITS = (8, 6, 5, 4, 3, 2)
 _GROUPS = (32, 64, 128)
 _SAMPLED = 64  # rows that are looked at to tell the bits
-_WITH_ZERO = 0.9  # of the groups hold a code 0 where the bits are right
 
 
 def read_affine(layer: Layer) -> Matrix | None:
@@ -60,10 +59,8 @@ def _sizes(layer: Layer, codes: Tensor, groups: int) -> tuple[int, int]:
     """Bits a code and codes a group."""
     in_group = codes.shape[1] * 32 / groups  # bits
     said = layer.quantisation
-    for name in (layer.module, layer.module.removeprefix("model.")):
-        inner = said.get(name)
-        if name and isinstance(inner, Mapping):
-            said = inner
+    if isinstance(said.get(layer.module), Mapping):  # layers may differ
+        said = said[layer.module]
     mode = said.get("mode", "affine")
     bits, group = said.get("bits"), said.get("group_size")
     if mode != "affine":
@@ -77,11 +74,12 @@ def _sizes(layer: Layer, codes: Tensor, groups: int) -> tuple[int, int]:
         return bits, group
     fitting = [(b, g) for b in _BITS for g in _GROUPS if b * g == in_group]
     if len(fitting) > 1:  # twice the bits, or half the group
-        words = codes.read()[:_SAMPLED]
+        sampled = np.linspace(0, codes.shape[0] - 1, min(codes.shape[0], _SAMPLED))
+        words = codes.read()[sampled.astype(np.int64)]
         for bits, group in fitting:
-            found = unpacked(words, bits, groups * group).reshape(-1, group) == 0
-            if found.any(axis=1).mean() >= _WITH_ZERO:
+            zero = unpacked(words, bits, groups * group).reshape(-1, group) == 0
+            if zero.any(axis=1).all() and not zero.all():
                 return bits, group
     if len(fitting) != 1:
-        layer.fail("nothing says how many bits its codes have: put its config.json beside it")
+        layer.unsaid("how many bits its codes have")
     return fitting[0]

@@ -12,6 +12,9 @@ HOLDERS = {
     "centroids.weight": "VPTQ", "dense_weights": "SpQR", "Qidxs": "QuIP#", "q_weight": "EXL2",
     "trellis": "EXL3", "dqweight": "FP-Quant",
 }  # fmt: skip
+# Holders whose names alone are used for other things: what must lie beside them.
+_COMPANIONS = {"blocks": "scales", "weight_blocks": "weight_scales", "codebooks": "codes",
+               "centroids.weight": "indices"}  # fmt: skip
 # Parts beside a `weight` that say of any type that it is not the matrix itself.
 MARKS = {
     "weight_scale": "", "weight_scale_inv": "", "weight_scale_2": "", "weight_global_scale": "",
@@ -37,6 +40,14 @@ _LIBRARIES = {
     "torchao": "torchao", "sinq": "SINQ", "bitsandbytes": "bitsandbytes", "gptq": "GPTQ",
     "awq": "AWQ", "compressed-tensors": "compressed-tensors", "modelopt": "ModelOpt",
 }  # fmt: skip
+
+
+def holders(layer: Layer) -> list[str]:
+    """The parts that hold the layer's codes in place of a weight."""
+    return [
+        part for part in HOLDERS
+        if layer.has(part) and (part not in _COMPANIONS or layer.has(_COMPANIONS[part]))
+    ]  # fmt: skip
 
 
 def refusal(layer: Layer, parts: list[str]) -> str:

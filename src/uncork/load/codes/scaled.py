@@ -9,6 +9,7 @@ scale's own type, as compressed-tensors and transformers do; scales kept as expo
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import ml_dtypes
 import numpy as np
@@ -85,13 +86,9 @@ def _block(layer: Layer, codes: Tensor, scale: Tensor) -> tuple[int, int]:
     if not (rows and columns) or len(scale.shape) > 2 or not math.prod(scale.shape):
         layer.fail(f"its scale {scale} does not fit {codes}")
     down, across = _grid(scale)
-    said = layer.quantisation.get("weight_block_size")
-    sizes = [(_BLOCK, _BLOCK)]
-    if isinstance(said, list | tuple) and len(said) == 2 and all(type(n) is int for n in said):
-        sizes = [(said[0], said[1])]
     if (down, across) in ((1, 1), (rows, 1)):
         return -(-rows // down), columns
-    for height, width in sizes:
+    for height, width in _said(layer):
         if (
             height > 0
             and width > 0
@@ -101,3 +98,18 @@ def _block(layer: Layer, codes: Tensor, scale: Tensor) -> tuple[int, int]:
     if rows % down or columns % across:
         layer.fail(f"its scale {scale} does not fit {codes}")
     return rows // down, columns // across
+
+
+def _said(layer: Layer) -> list[tuple[int, int]]:
+    """Sizes of blocks that the configuration names, else DeepSeek's."""
+    said = layer.quantisation
+    named = [said.get("weight_block_size")]
+    groups = said.get("config_groups")
+    for group in groups.values() if isinstance(groups, Mapping) else ():
+        weights = group.get("weights") if isinstance(group, Mapping) else None
+        named.append(weights.get("block_structure") if isinstance(weights, Mapping) else None)
+    sizes = [
+        (size[0], size[1]) for size in named
+        if isinstance(size, list | tuple) and len(size) == 2 and all(type(n) is int for n in size)
+    ]  # fmt: skip
+    return sizes or [(_BLOCK, _BLOCK)]
