@@ -96,7 +96,7 @@ def compressed(
         shared = (448.0 * 6.0 / W.abs().max().float()).reshape(1)
         scales = (shared * groups.abs().amax(-1).float() / 6.0).to(torch.float8_e4m3fn).float()
         state = {"weight": W, "weight_scale": scales, "weight_global_scale": shared}
-    elif form == "mxfp4-pack-quantized":
+    elif form.startswith("mxfp"):
         scales = 2.0 ** torch.floor(torch.log2(groups.abs().amax(-1).float() / 6.0))
         state = {"weight": W, "weight_scale": scales}
     else:
@@ -131,6 +131,8 @@ def compressed(
                                   "group_size": 16}),
         ("mxfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "group",
                                   "group_size": 32}),
+        ("mxfp8-quantized", {"num_bits": 8, "type": "float", "strategy": "group",
+                             "group_size": 32, "scale_dtype": torch.uint8}),
     ],
 )  # fmt: skip
 def test_compressed_tensors(
@@ -142,7 +144,7 @@ def test_compressed_tensors(
 
 @pytest.mark.parametrize("model_type", ["llama", "nobody_knows_this"])
 @pytest.mark.parametrize("scale", [torch.float32, torch.bfloat16, "exponents"])
-@pytest.mark.parametrize("name", ["weight_scale_inv", "weight_scale"])
+@pytest.mark.parametrize("name", ["weight_scale_inv", "weight_scale", "scale"])
 def test_blocks_as_transformers_dequantises_them(
     tmp_path: Path, name: str, scale: Any, model_type: str
 ) -> None:
