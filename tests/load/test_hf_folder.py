@@ -16,6 +16,7 @@ from tiny_transformers import CLASSES, make
 
 from uncork import RMSNorm, UncorkError
 from uncork.load import AmbiguousError, describe, find, load, open_source
+from uncork.load.codes.decoded import Decoded
 from uncork.load.hugging_face.architectures import needed_tensors
 from uncork.load.hugging_face.folder import Shards
 
@@ -61,7 +62,8 @@ def expect_head(folder: Path, name: str = "llama") -> None:
 def test_weights_in_shards_are_opened_only_where_they_are_needed(sharded: Path) -> None:
     expect_head(sharded)
     contents = open_source(sharded)
-    tensors = contents.tensors
+    assert isinstance(contents.tensors, Decoded)
+    tensors = contents.tensors.stored
     assert isinstance(tensors, Shards)
     shards = len(list(sharded.glob("*.safetensors")))
     assert shards > 4
@@ -330,7 +332,7 @@ def test_quantised_heads_are_refused(folder: Path) -> None:
     with pytest.raises(UncorkError, match="uint8: quantised"):
         load(folder)
     tensors_of(folder, lm_head__weight=None, lm_head__qweight=np.zeros((4, CLASSES), np.int32))
-    with pytest.raises(UncorkError, match=r"quantised \(lm_head.qweight\)"):
+    with pytest.raises(UncorkError, match=r"stored as codes \(with lm_head\.qweight\)"):
         load(folder)
 
 

@@ -22,7 +22,8 @@ _LISTED = 8  # how many tensors an error names before it says "and N more"
 class Tensor:
     """One array of a file, known by its header and read only when it is asked for.
 
-    `folded` and `doubts` as in `Choice`: of this tensor, whoever chooses it.
+    `folded` says how it is made where it is not stored as such, `doubts` what the file leaves open
+    about it; `part_of` names the weight whose codes or scales it holds.
     """
 
     name: str
@@ -31,10 +32,13 @@ class Tensor:
     read: Callable[[], np.ndarray] = field(repr=False, compare=False)
     folded: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    part_of: str = ""
 
     @property
     def matrix_shape(self) -> tuple[int, int] | None:
         """The shape as a matrix: two dimensions, or a 1×1 convolution's four; else None."""
+        if self.part_of:
+            return None
         if len(self.shape) == 2 or (len(self.shape) == 4 and self.shape[2:] == (1, 1)):
             return self.shape[0], self.shape[1]
         return None
@@ -225,7 +229,11 @@ def _whole(contents: Contents, choice: Choice) -> Choice:
     """The choice with what its tensors carry of what was worked into them."""
     names = [name for name in (choice.weight_name, choice.bias_name) if name in contents.tensors]
     tensors = [contents.tensors[name] for name in names if name is not None]
-    folded = [f"{printable(t.name)}: {text}" for t in tensors for text in t.folded]
+    folded = [
+        text if t.name == choice.weight_name else f"{printable(t.name)}: {text}"
+        for t in tensors
+        for text in t.folded
+    ]
     doubts = [text for t in tensors for text in t.doubts]
     return replace(
         choice,
@@ -336,6 +344,11 @@ def _other_side(
 def as_matrix(path: Path, tensor: Tensor) -> np.ndarray:
     """The tensor as a matrix (rows, columns), or an error that says its shape."""
     shape = tensor.matrix_shape
+    if tensor.part_of:
+        raise UncorkError(
+            f"{path}: {tensor} is a part of {printable(tensor.part_of)}, which is stored as codes: "
+            f"name that with --weight {printable(tensor.part_of)}"
+        )
     if shape is None:
         raise UncorkError(
             f"{path}: {tensor} has {len(tensor.shape)} dimensions; a weight needs two, "

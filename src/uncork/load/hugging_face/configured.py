@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from uncork.errors import UncorkError
+from uncork.load.codes import decoded
 from uncork.load.contents import (
     AmbiguousError,
     Choice,
@@ -35,6 +36,7 @@ def configured(
     vocabulary: Callable[[int], Vocabulary],
 ) -> Contents:
     """The contents of a model whose configuration is known: the table says what is the head."""
+    tensors = decoded(path, tensors, config, of_a_model=True)
     model = _Model(path, config, tensors)
     return Contents(
         path, kind, tensors, model.choose, model.around, vocabulary, model.domain
@@ -74,7 +76,6 @@ class _Model:
         what = f"model type {str(kind)!r} is" if kind else "config.json names no model type that is"
         note = f"{printable(what)} not in uncork's table: the head was found by its name alone"
         choice = choose_by_name(self.path, self.tensors)
-        check_type(self.path, self.tensors[choice.weight_name])
         return replace(choice, notes=(*choice.notes, note))
 
     def around(self, name: str) -> Choice | None:
@@ -107,7 +108,6 @@ class _Model:
 
     def _choice(self, located: Located) -> Choice:
         tensor = self.tensors[located.weight]
-        check_type(self.path, tensor)
         matrix = as_matrix(self.path, tensor)
         bias = None
         if located.bias is not None:
@@ -136,13 +136,4 @@ class _Model:
             f"the configuration ties the head to {printable(located.embedding)}, but the two "
             "differ: the head itself was taken, as transformers 5 does (older versions overwrite "
             "it with the embedding)",
-        )
-
-
-def check_type(path: Path, tensor: Tensor) -> None:
-    """Integers are codes of a quantised weight, not its values."""
-    if not tensor.dtype.startswith(("float", "bfloat", "f8", "f4")):
-        raise UncorkError(
-            f"{path}: the head {tensor} is of type {tensor.dtype}: quantised; dequantise the model "
-            "with its own library and save that"
         )

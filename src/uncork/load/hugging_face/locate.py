@@ -186,7 +186,6 @@ def _locate(
 ) -> Located:  # fmt: skip
     outer = str(config.get("model_type", kind))
     model = f"model type {kind!r}" + (f" inside {outer!r}" if outer != kind else "")
-    _refuse_quantised(finder, layout)
     weight = finder.first(layout.head, "weight")
     embedding = finder.first(layout.tied, "weight")
     tied = _tied(config, part, layout)
@@ -319,18 +318,6 @@ def _unmet(layout: Layout, part: Mapping[str, Any]) -> str:
         if isinstance(step, Activation) and (name := _activation_name(step, part)) not in RANGES:
             return f"what the activation {name!r} can give is not in uncork's table"
     return f"{_names_of(layout)}, which should precede the head, is not here"
-
-
-def _refuse_quantised(finder: _Finder, layout: Layout) -> None:
-    """Packed weights keep their numbers under other names."""
-    for module in layout.head:
-        for tensor in ("qweight", "weight_packed", "SCB", "weight_scale", "weight_scale_inv"):
-            name = finder.find(f"{module}.{tensor}")
-            if name is not None:
-                raise UncorkError(
-                    f"the head is quantised ({printable(name)}): load the model with its own "
-                    "library, dequantise it and save that"
-                )
 
 
 def _logit_notes(part: Mapping[str, Any], kind: str) -> Iterator[str]:

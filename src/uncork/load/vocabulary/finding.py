@@ -323,8 +323,10 @@ def _candidates(
     readers += [(name, listed) for name in _LISTS]
     for name, read in readers:
         if name in names:
-            whole = read if name in _LISTS else functools.partial(completed, read)
-            yield name, functools.partial(whole, folder / name if name in _LISTS else name)
+            if name in _LISTS:
+                yield name, functools.partial(read, folder / name)
+            else:
+                yield name, functools.partial(completed, read, name)
     if kind in BYTES_ALONE and not lists_only:
         yield f"the bytes of {kind}Tokenizer", functools.partial(_bytes_alone, beside)
 
