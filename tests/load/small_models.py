@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ transformers.utils.logging.set_verbosity_error()
 CLASSES = 211  # a prime, so that no other size is taken for it
 LABELS = 29
 _SEQUENCES, _POSITIONS = 6, 8
-_MOST_PARAMETERS = 8_000_000
+_MOST_PARAMETERS = 25_000_000
 _DEEPEST = 4
 
 
@@ -115,12 +115,15 @@ def make(name: str, **options: Any) -> Made:
         raise NotBuiltError(f"{size} parameters")
     model = made(small_config(made, kind, options)).eval()
     randomise(model)
+    problems: list[Exception] = []
     for inputs in _inputs(model, name, kind):
         try:
             return _observe(name, model, inputs)
         except Exception as error:  # noqa: BLE001 - the next kind of inputs may be the right one
-            problem = error
-    raise problem
+            problems.append(error)
+    if problems:
+        raise problems[0]
+    raise NotBuiltError(f"its main input {model.main_input_name} is not made here")
 
 
 def small_config(made: Any, kind: str, options: Mapping[str, Any]) -> Any:
@@ -140,6 +143,7 @@ def shrunk(config_class: Any, name: str = "", options: Mapping[str, Any] = {}, d
     """The configuration of a class with every size in it made small."""
     kind = config_class.model_type
     own = {**SETTINGS.get(kind, {}), **SETTINGS.get(name, {}), **options}
+    as_it_is = {k.removeprefix("!"): own.pop(k) for k in list(own) if k.startswith("!")}
     nested = {k: v for k, v in own.items() if isinstance(v, Mapping)}
     known = _known(config_class)
     settings = {key: value for key in known if (value := _small(key, known[key])) is not None}
@@ -159,23 +163,19 @@ def shrunk(config_class: Any, name: str = "", options: Mapping[str, Any] = {}, d
     own = {k: v for k, v in own.items() if k not in inner or not isinstance(v, Mapping)}
     if depth == 0:
         settings["num_labels"] = LABELS
-    return config_class(**{**settings, **own})
+    return config_class(**{**settings, **own, **as_it_is})
 
 
 def _known(config_class: Any) -> dict[str, Any]:
     """Every setting of a configuration class, with its default."""
-    found: dict[str, Any] = {}
-    for base in reversed(config_class.__mro__):
-        for key in getattr(base, "__annotations__", {}):
-            found[key] = getattr(config_class, key, None)
-    try:
-        parameters = inspect.signature(config_class.__init__).parameters.values()
-    except (TypeError, ValueError):
-        parameters = ()
-    for p in parameters:
-        if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "self" and p.name not in found:
-            found[p.name] = None if p.default is p.empty else p.default
-    return found
+    names = {key for base in config_class.__mro__ for key in getattr(base, "__annotations__", {})}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            default = config_class()
+        except Exception:  # noqa: BLE001 - some have no default
+            default = config_class
+    return {key: getattr(default, key, None) for key in names}
 
 
 def _default_type(config_class: Any, key: str) -> str | None:
@@ -209,7 +209,7 @@ _EXACT: dict[str, Any] = {
     "v_head_dim": 8, "qk_head_dim": 8, "num_mel_bins": 8, "mamba_d_state": 8, "state_size": 4,
     "mamba_d_conv": 4, "mamba_chunk_size": 8, "chunk_size": 8, "sliding_window": 16,
     "attention_window": 4, "conv_dim": (16, 16), "conv_stride": (5, 2), "conv_kernel": (10, 3),
-    "num_feat_extract_layers": 2, "num_conv_pos_embeddings": 16,
+    "num_feat_extract_layers": 2, "use_cache": False, "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 2, "tdnn_dim": (16, 16, 16, 16, 16), "xvector_output_dim": 16,
     "classifier_proj_size": 24, "num_codevectors_per_group": 8, "codevector_dim": 16,
     "proj_codevector_dim": 16, "num_frames": 2, "tubelet_size": 2, "type_vocab_size": 2,
@@ -222,22 +222,40 @@ _EXACT: dict[str, Any] = {
 
 def _small(key: str, default: Any) -> Any:
     """A small value for a setting of that name; None where it is left as it is."""
-    if key in _EXACT:
+    several = isinstance(default, list | tuple)
+    if several and default and all(type(one) is int for one in default):
+        if isinstance(_EXACT.get(key), tuple):
+            return _EXACT[key]
+        return _small_list(key, default)
+    if key in _EXACT and not several and not isinstance(_EXACT[key], tuple):
         return _EXACT[key]
-    if isinstance(default, bool) or not isinstance(default, int) or default <= 64:
-        if isinstance(default, int) and not isinstance(default, bool) and default > 2 and (
-            key.endswith(("_layers", "num_layers", "_depth", "_blocks"))
-        ):
-            return 2
+    if type(default) is not int:
+        return None
+    if default > 2 and key.endswith(("_layers", "_depth", "_blocks")):
+        return 2
+    if default <= 64:
         return None
     if key.endswith(("_token_id", "_token_index")):
         return CLASSES - 3 if default >= CLASSES - 3 else None
     if "vocab" in key:
         return CLASSES
-    if key.endswith(("_dim", "_size", "_width", "_channels", "_rank")) and "window" not in key:
-        return 32 if "image" not in key else 32
+    if key.endswith(("_dim", "_size", "_width", "_channels", "_rank", "_features")):
+        return 32 if "window" not in key else None
     if key.endswith(("_positions", "_length", "_len", "_embeddings")):
         return 64
+    return None
+
+
+def _small_list(key: str, default: Sequence[int]) -> Any:
+    """Sizes that grow from stage to stage, one block a stage, two heads each."""
+    if key in ("depths", "depth", "layers"):
+        return [1] * len(default)
+    if "heads" in key:
+        return [2] * len(default)
+    if key.endswith(("sizes", "dims", "channels", "embed_dim", "dim")) and max(default) > 16:
+        return [16 * (k + 1) for k in range(len(default))]
+    if key == "image_size":
+        return [32] * len(default)
     return None
 
 
@@ -307,7 +325,7 @@ def _observe(name: str, model: Any, inputs: Mapping[str, Any]) -> Made:
 
 
 _LOGITS = ("logits", "prediction_logits", "lm_logits", "prediction_scores", "text_logits",
-           "mlm_logits", "answer_logits", "question_answering_score")  # fmt: skip
+           "mlm_logits", "answer_logits", "question_answering_score", "prediction_outputs")  # fmt: skip
 
 
 def _logits(outputs: Any) -> torch.Tensor:
@@ -315,6 +333,9 @@ def _logits(outputs: Any) -> torch.Tensor:
         found = outputs.get(key) if isinstance(outputs, Mapping) else getattr(outputs, key, None)
         if isinstance(found, torch.Tensor) and found.is_floating_point() and found.ndim >= 2:
             return found
+    last = getattr(outputs, "last_hidden_state", None)  # some put the classes' scores there
+    if isinstance(last, torch.Tensor) and last.shape[-1] in (LABELS, CLASSES):
+        return last
     raise NotBuiltError(f"no logits among {', '.join(outputs)[:80]}")
 
 
@@ -404,8 +425,9 @@ def _inputs(model: Any, name: str, kind: str) -> Iterator[dict[str, Any]]:
     elif main == "input_ids" and "pixel_values" in accepted:
         candidates.append({"input_ids": _tokens(), **pictures})
     with_decoder = [{**c, **decoder} for c in candidates] if "decoder_input_ids" in accepted else []
-    yield from with_decoder
-    yield from candidates
+    plain = {"use_cache": False} if "use_cache" in accepted else {}
+    for candidate in (*with_decoder, *candidates):
+        yield {**candidate, **plain}
 
 
 def _setting(config: Any, key: str, default: Any) -> Any:
