@@ -54,6 +54,7 @@ class Choice:
     notes: tuple[str, ...] = ()
     folded: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    bias_settled: bool = False  # the source says which bias is added, be it none
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def choose_by_hand(
                 f"{classes} classes and {features} features" + (f": {hint}" if hint else "")
             )
         return replace(choice, bias=offset, bias_name=bias)
-    if choice.bias_name is not None:
+    if choice.bias_name is not None or choice.bias_settled:
         return choice
     # `paired_bias` only ever returns a vector of the right length.
     partner = paired_bias(contents.tensors, choice.weight_name, classes)
@@ -209,7 +210,9 @@ def _turned(contents: Contents, tensor: Tensor | None, transpose: bool) -> Choic
         return choice
     # A bias that fitted the rows need not fit the columns: the caller looks for it again.
     why = f"{choice.why}, classes are its columns"
-    return replace(choice, weight=choice.weight.T, bias=None, bias_name=None, why=why)
+    return replace(
+        choice, weight=choice.weight.T, bias=None, bias_name=None, bias_settled=False, why=why
+    )
 
 
 def _columns_already(contents: Contents, choice: Choice) -> bool:
