@@ -9,7 +9,9 @@ the true output layer is known without asking the loader or the table.
 
 from __future__ import annotations
 
+import functools
 import inspect
+import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from small_settings import EXTRA, INPUTS, REGISTRIES, SETTINGS
+from small_settings import EXTRA, INPUTS, REGISTRIES, SETTINGS, VARIANTS
 from torch.overrides import TorchFunctionMode
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -71,6 +73,12 @@ class Made:
             for hidden, output in product.averages(len(self.logits)):
                 if makes(output, self.logits):
                     return hidden
+        for first, second in itertools.pairwise(self.products):  # heads whose mean they are
+            if first.output.shape == second.output.shape == self.logits.shape and makes(
+                (first.output + second.output) / 2, self.logits
+            ):
+                same = np.array_equal(first.hidden, second.hidden)
+                return first.hidden if same else np.hstack([first.hidden, second.hidden])
         raise NotBuiltError("no product makes the logits")
 
     @property
@@ -97,6 +105,12 @@ def architecture(name: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.jit, in one or two of them
         return getattr(transformers, name)
+
+
+@functools.cache
+def variant(name: str) -> Made:
+    """One of the variants by its name, made once."""
+    return make(VARIANTS[name].architecture, **VARIANTS[name].options)
 
 
 def make(name: str, **options: Any) -> Made:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -155,12 +156,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "gemma4_text": {"hidden_size_per_layer_input": 0},
     "granite4_vision": {"deepstack_layer_map": []},
     "nemotron_h_omni": {"vision_config": {"video_temporal_patch_size": 2}},
-    "neomme": {},
     "poolformer": {"hidden_sizes": [16, 32, 48, 64], "patch_size": 7},
     "granite4_vision": {"deepstack_layer_map": [[0, 0]]},
     "hiera": {"decoder_hidden_size": 32, "decoder_depth": 1, "decoder_num_heads": 2},
     "pix2struct_vision_model": {"patch_embed_hidden_size": 32},
-    "speech-encoder-decoder": {},
+    "mobilebert": {"embedding_size": 16, "true_hidden_size": 16, "intra_bottleneck_size": 16,
+                   "classifier_activation": True},
+    "segformer": {"num_encoder_blocks": 4}, "pvt_v2": {"num_encoder_blocks": 4},
+    "patchtst": {"num_targets": 29}, "patchtsmixer": {"num_targets": 29},
     **dict.fromkeys(
         ("instructblip", "blip-2"), {"num_query_tokens": 4, "image_token_id": 200},
     ),
@@ -258,4 +261,82 @@ INPUTS: dict[str, Callable[[Any], dict[str, Any]]] = {
         "input_ids": _tokens(), "pixel_values": torch.randn(6, 1, 3, 32, 32),
         "image_attention_mask": torch.ones(6, 8, 1),
     },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A class with settings that make a difference to its head.
+
+    `before` is the kind of domain that precedes it; `weight` the tensor of the saved folder that is
+    the head, where that is worth saying.
+    """
+
+    architecture: str
+    before: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    weight: str = ""
+
+
+_EMBED = "model.embed_tokens.weight"
+_PROJECTED = {"word_embed_proj_dim": 16}
+_SEQ = "ForSequenceClassification"
+VARIANTS: dict[str, Variant] = {
+    "llama": Variant("LlamaForCausalLM", "RMSNorm", weight="lm_head.weight"),
+    "llama tied": Variant(
+        "LlamaForCausalLM", "RMSNorm", {"tie_word_embeddings": True}, weight=_EMBED
+    ),
+    "qwen2 tied": Variant(
+        "Qwen2ForCausalLM", "RMSNorm", {"tie_word_embeddings": True}, weight=_EMBED
+    ),
+    "gemma": Variant("GemmaForCausalLM", "RMSNorm", weight=_EMBED),
+    "gemma untied": Variant(
+        "GemmaForCausalLM", "RMSNorm", {"tie_word_embeddings": False}, weight="lm_head.weight"
+    ),
+    "gemma2": Variant("Gemma2ForCausalLM", "RMSNorm"),
+    "gpt2": Variant("GPT2LMHeadModel", "LayerNorm", weight="transformer.wte.weight"),
+    "gpt2 untied": Variant(
+        "GPT2LMHeadModel", "LayerNorm", {"tie_word_embeddings": False}, weight="lm_head.weight"
+    ),
+    "opt": Variant("OPTForCausalLM", "LayerNorm", weight="model.decoder.embed_tokens.weight"),
+    "opt projected": Variant(
+        "OPTForCausalLM", "Image", {**_PROJECTED, "do_layer_norm_before": False}
+    ),
+    "opt projected, norm first": Variant("OPTForCausalLM", "Image", _PROJECTED),
+    "falcon-h1": Variant("FalconH1ForCausalLM", "RMSNorm", {"lm_head_multiplier": 0.3}),
+    "cohere": Variant("CohereForCausalLM", "LayerNorm", weight=_EMBED),
+    "granite": Variant("GraniteForCausalLM", "RMSNorm", {"logits_scaling": 3.0}),
+    "minicpm3": Variant("MiniCPM3ForCausalLM", "RMSNorm", {"dim_model_base": 8}),
+    "nemotron": Variant("NemotronForCausalLM", "LayerNorm", {"hidden_act": "relu2"}),
+    "t5": Variant("T5ForConditionalGeneration", "RMSNorm", weight="shared.weight"),
+    "t5 of version 1.1": Variant(
+        "T5ForConditionalGeneration", "RMSNorm", {"tie_word_embeddings": False}
+    ),
+    "bart": Variant("BartForConditionalGeneration", "LayerNorm", weight="model.shared.weight"),
+    "fsmt": Variant(
+        "FSMTForConditionalGeneration", "LayerNorm",
+        {"langs": ["en", "de"], "src_vocab_size": 97, "tgt_vocab_size": 211},
+    ),
+    "bert": Variant(
+        "BertForMaskedLM", "LayerNorm", weight="bert.embeddings.word_embeddings.weight"
+    ),
+    "bert untied": Variant(
+        "BertForMaskedLM", "LayerNorm", {"tie_word_embeddings": False},
+        weight="cls.predictions.decoder.weight",
+    ),
+    "deberta-v2, the new head": Variant("DebertaV2ForMaskedLM", "LayerNorm", {"legacy": False}),
+    "wav2vec2, norm first": Variant(
+        "Wav2Vec2ForCTC", "LayerNorm", {"do_stable_layer_norm": True}
+    ),
+    "bert classifier": Variant("Bert" + _SEQ, "Box"),
+    "deberta-v2 classifier": Variant("DebertaV2" + _SEQ, "Box"),
+    "gpt2 classifier": Variant("GPT2" + _SEQ, "LayerNorm"),
+    "gemma2 classifier": Variant("Gemma2" + _SEQ, "RMSNorm"),
+    "layoutlmv3, few labels": Variant(
+        "LayoutLMv3ForTokenClassification", "Box", {"num_labels": 5}
+    ),
+    "encoder-decoder": Variant("EncoderDecoderModel", "LayerNorm"),
+    "pix2struct": Variant(
+        "Pix2StructForConditionalGeneration", "RMSNorm", weight="decoder.lm_head.weight"
+    ),
 }  # fmt: skip

@@ -27,8 +27,8 @@ class Tensor:
 
     @property
     def matrix_shape(self) -> tuple[int, int] | None:
-        """The shape as a matrix: two dimensions, or a 1×1 convolution's four; else None."""
-        if len(self.shape) == 2 or (len(self.shape) == 4 and self.shape[2:] == (1, 1)):
+        """The shape as a matrix: two dimensions, or a convolution's of width one; else None."""
+        if len(self.shape) == 2 or self.shape[2:] in ((1,), (1, 1)):
             return self.shape[0], self.shape[1]
         return None
 

@@ -69,11 +69,13 @@ def _norm(
         gain, offset = (a if a is None else np.tile(a, step.times) for a in (gain, offset))
         width = features
         steps[0] += f", {step.times} outputs of it side by side,"
-    divisor = _divisor(located)
-    if divisor != 1:
+    if located.layout.divisor:
+        divisor = _divisor(located)
+        if divisor is None:
+            return None
         gain = (np.ones(width) if gain is None else gain) / divisor
         offset = None if offset is None else offset / divisor
-        steps.append(f"the divisor {divisor:g} ({(located.layout.divisor or ('',))[0]})")
+        steps.append(f"the divisor {divisor:g} ({' / '.join(located.layout.divisor)})")
     if located.layout.shrink and _shrinks(located):
         # A power of two in T5's own sizes; elsewhere within rounding, as the model's product is.
         gain = (np.ones(width) if gain is None else gain) * float(features) ** -0.5
@@ -89,14 +91,12 @@ def _norm(
     return (inner if matrix is None else Image(inner, matrix, shift)), last
 
 
-def _divisor(located: Located) -> float:
-    """What the head's input is divided by, from the configuration; 1 where by nothing."""
-    if located.layout.divisor is None:
-        return 1.0
-    key, default = located.layout.divisor
-    found = located.config.get(key)
-    usable = isinstance(found, int | float) and not isinstance(found, bool) and found > 0
-    return float(found) if usable else default
+def _divisor(located: Located) -> float | None:
+    """What the head's input is divided by; None where the configuration does not say."""
+    found = [located.config.get(key) for key in located.layout.divisor]
+    if not all(isinstance(v, int | float) and v > 0 for v in found):
+        return None
+    return float(found[0]) / float(found[1] if len(found) > 1 else 1)
 
 
 def _gain(step: Norm, stored: np.ndarray | None) -> np.ndarray | None:

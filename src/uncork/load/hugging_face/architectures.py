@@ -57,11 +57,12 @@ class Layout:
     before: tuple[Norm | Activation, ...] = ()  # the first that is there and whose conditions hold
     project: str = ""  # a linear map between norm and head, where there is one
     shrink: str = ""  # setting under which the head's input is divided by √d_model
-    divisor: tuple[str, float] | None = None  # setting that divides the head's input, its default
+    divisor: tuple[str, ...] = ()  # a setting, or the ratio of two, that divides the head's input
     always_tied: bool = False  # whatever `tie_word_embeddings` says
     padding: bool = False  # inputs at padded positions are zeroed after the norm
     partner: str = ""  # a second head: the logits are the mean of both
     beside: bool = False  # the partner has an input of its own, beside that of the head
+    continued: str = ""  # a matrix, features × classes, with the features past the head's own
     books: tuple[str, ...] = ()  # heads of codebooks, of which none is the head by itself
     refused: tuple[tuple[Condition, str], ...] = ()  # settings under which no matrix is the head
 
@@ -187,14 +188,16 @@ LANGUAGE: dict[str, Layout] = {
         "qwen2_5_vl_text qwen3_vl_text qwen3_vl_moe_text glm4v_text glm4v_moe_text eurobert "
         "axk1 axk2 beam chameleon deepseek_v32 emu3_text_model flint glm_moe_dsa hy_v4 kolibri1 "
         "laguna mellum mistral4 phi4_multimodal deepseek_ocr2_text "
-        "gemma4_unified_text glm_ocr_text idefics kimi_linear longcat_flash minimax_m3_vl_text "
+        "gemma4_unified_text glm_ocr_text idefics kimi_linear longcat_flash "
         "muse_glimmer_text openai_privacy_filter paddleocr_vl_text qwen2_5_omni_text "
         "qwen3_omni_moe_text step3p7_text unlimited_ocr_text cosmos3_edge_text "
         "ernie4_5_vl_moe_text",
         _LLAMA,
     ),
     **_each(
-        "gemma gemma2 gemma3_text vaultgemma qwen3_next qwen3_5_text qwen3_5_moe_text", _GEMMA
+        "gemma gemma2 gemma3_text vaultgemma qwen3_next qwen3_5_text qwen3_5_moe_text "
+        "minimax_m3_vl_text step3p5",
+        _GEMMA,
     ),
     **_each(
         "starcoder2 stablelm phimoe jais2 cohere cohere2 cohere2_moe cohere_compass_text",
@@ -219,9 +222,9 @@ LANGUAGE: dict[str, Layout] = {
     "deepseek_v4": _language(_rms("model.norm"), "model.embed_tokens", "lm_head", "head"),
     "bailing_hybrid": _language(_rms("model.norm"), "model.word_embeddings"),
     "moshi": replace(_LLAMA, tied=()),  # its embedding has a row more
-    "minicpm3": replace(_LLAMA, divisor=("logits_scaling", 1.0)),
+    "minicpm3": replace(_LLAMA, divisor=("hidden_size", "dim_model_base")),
     "inkling_text": Layout(
-        ("lm_head", "model.llm.unembed"), divisor=("logits_mup_width_multiplier", 1.0),
+        ("lm_head", "model.llm.unembed"), divisor=("logits_mup_width_multiplier",),
         before=(_rms("model.norm"), _rms("model.llm.norm")),
     ),
     "mistral_large4_text": _language(
@@ -356,6 +359,15 @@ LANGUAGE: dict[str, Layout] = {
             "bridgetower": "bridgetower.text_model.embeddings.word_embeddings",
         }.items()
     },
+    "flava": Layout(
+        ("mlm_head.decoder",), ("flava.text_model.embeddings.word_embeddings",),
+        ("mlm_head.bias",), (_layer("mlm_head.transform.LayerNorm"),),
+    ),
+    "mobilebert": replace(_bert("mobilebert"), continued="cls.predictions.dense"),
+    "perceiver": Layout(
+        (), ("perceiver.input_preprocessor.embeddings",), ("embedding_decoder.bias",),
+        always_tied=True,
+    ),
     "funnel": Layout(
         ("lm_head",), ("funnel.embeddings.word_embeddings",),
         before=(_layer("funnel.decoder.layers.{last}.ffn.layer_norm"),),
@@ -427,6 +439,12 @@ LANGUAGE: dict[str, Layout] = {
     "data2vec-audio": _ctc_of(_layer("data2vec_audio.encoder.layers.{last}.final_layer_norm")),
     "wav2vec2-bert": _ctc_of(_layer("wav2vec2_bert.encoder.layers.{last}.final_layer_norm")),
     "wav2vec2-conformer": _ctc_of(_layer("wav2vec2_conformer.encoder.layer_norm")),
+    **{
+        kind: Layout(("lm_head",), before=(
+            Activation("config:feat_extract_activation=gelu", f"{base}.encoder.upsample.projection"),
+        ))
+        for kind, base in {"sew": "sew", "sew-d": "sew_d"}.items()
+    },
     "parakeet_ctc": Layout(("ctc_head",), before=_FRAMES),
     "lasr_ctc": Layout(("ctc_head",), before=(_layer("encoder.out_norm"),)),
     "granite_speech5_ctc": Layout(("ctc_head", "encoder.out"), before=_FRAMES),

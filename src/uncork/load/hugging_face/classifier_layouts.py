@@ -71,11 +71,11 @@ _POST_NORM = {
 _PRE_NORM = {
     "megatron-bert": "bert.encoder.ln", "xlm-roberta-xl": "roberta.encoder.LayerNorm",
     "roberta-prelayernorm": "roberta_prelayernorm.LayerNorm",
-    "esm": "esm.encoder.emb_layer_norm_after", "esmc": "esmc.norm", "vilt": "vilt.layernorm",
+    "esm": "esm.encoder.emb_layer_norm_after", "vilt": "vilt.layernorm",
     "squeezebert": "transformer.encoder.layers.{last}.output.layernorm",
     "funnel": "funnel.decoder.layers.{last}.ffn.layer_norm",
     "xlnet": "transformer.layer.{last}.ff.layer_norm",
-    "biogpt": "biogpt.layer_norm", "jina_embeddings_v3": "roberta.layers.{last}.post_mlp_layernorm",
+    "biogpt": "biogpt.layer_norm",
 }  # fmt: skip
 _TANH = _named("classifier.out_proj", Activation("tanh", "classifier.dense"))
 _CONFIGURED = _named(
@@ -116,7 +116,8 @@ _SEQUENCE: dict[str, Layout] = {
     ),
     **dict.fromkeys(
         ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "xmod", "longformer", "mpnet",
-         "ibert", "data2vec-text", "roberta-prelayernorm", "esm", "layoutlmv3", "lilt"),
+         "ibert", "data2vec-text", "roberta-prelayernorm", "esm", "layoutlmv3", "lilt", "esmc",
+         "reformer"),
         _TANH,
     ),
     **dict.fromkeys(
@@ -138,10 +139,7 @@ _SEQUENCE: dict[str, Layout] = {
     **dict.fromkeys(("xlm", "flaubert"), _XLM_SUMMARY),
     "biogpt": _named("score", Norm("LayerNorm", "biogpt.layer_norm")),
     "ctrl": _named("classifier", Norm("LayerNorm", "transformer.layernorm")),
-    "eurobert": _named(
-        "classifier", Activation("gelu", "dense", (("classifier_pooling", "late", "bos"),)),
-        Activation("gelu", "dense", (("classifier_pooling", "late", "mean"),)),
-    ),
+    "eurobert": _named("classifier", Activation("gelu", "dense")),
     "funnel": _named("classifier.linear_out", Activation("tanh", "classifier.linear_hidden")),
     "jina_embeddings_v3": _TANH,
     "xlnet": _named(
@@ -177,6 +175,21 @@ _TOKEN: dict[str, Layout] = {
     **dict.fromkeys(("t5gemma", "t5gemma2"), _T5GEMMA),
     **dict.fromkeys(("xlm", "flaubert"), replace_head(LANGUAGE["xlm"], ("classifier",))),
     "eurobert": replace_head(LANGUAGE["eurobert"], ("classifier",)),
+    "esmc": _named("score", Norm("LayerNorm", "esmc.norm")),
+    "ibert": _named(
+        "classifier",
+        Norm("LayerNorm", "ibert.encoder.layer.{last}.output.LayerNorm",
+             when=(("quant_mode", False, False),)),
+    ),
+    "jina_embeddings_v3": _named(
+        "classifier",
+        Norm("LayerNorm", "roberta.layers.{last}.post_mlp_layernorm"),
+        Norm("LayerNorm", "roberta.encoder.layers.{last}.norm2"),
+    ),
+    # One layer more where there are ten labels or more.
+    "layoutlmv3": Layout(
+        ("classifier.out_proj", "classifier"), before=(Activation("tanh", "classifier.dense"),)
+    ),
     **dict.fromkeys(
         ("t5", "mt5", "umt5"),
         _named("classifier", Norm("RMSNorm", "transformer.encoder.final_layer_norm")),
@@ -201,7 +214,13 @@ _IMAGE: dict[str, Layout] = {
         kind: _named("classifier", Norm("LayerNorm", f"{kind}.layernorm", times=2))
         for kind in ("dinov2", "dinov2_with_registers")
     },
-    "segformer": _last("segformer.stages.{last}.layer_norm"),
+    "segformer": _named(
+        "classifier",
+        Norm("LayerNorm", "segformer.stages.{last}.layer_norm"),
+        Norm("LayerNorm", "segformer.encoder.layer_norm.{last}"),
+    ),
+    "pvt_v2": _last("pvt_v2.encoder.layers.{last}.layer_norm"),
+    "textnet": _named("fc", Activation("relu", "textnet.encoder.stages.{last}.stage.{last}.main_conv")),
     "swiftformer": Layout(("head",), partner="dist_head"),
     "data2vec-vision": _named(
         "classifier",
@@ -303,6 +322,8 @@ def task_of(architecture: str) -> str:
 
 def compares_classes(architecture: str, kind: str) -> bool:
     """Whether a class scores the rows of a head, and not positions or answers."""
+    if architecture in ("ElectraForPreTraining", "FunnelForPreTraining"):
+        return False  # which positions hold replaced tokens
     return not architecture.endswith(NO_CLASSES) or kind in _ANSWERS
 
 

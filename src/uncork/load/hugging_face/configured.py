@@ -80,7 +80,21 @@ class _Model:
             self.path, self.tensors, said_of_parts(self.config), class_count(self.config)
         )
         check_type(self.path, self.tensors[choice.weight_name])
-        return replace(choice, notes=(*choice.notes, note))
+        self._refuse_other_bias(choice)
+        notes = (note, *decision_notes(self.config, choice.weight.shape[0]))
+        return replace(choice, notes=(*choice.notes, *notes))
+
+    def _refuse_other_bias(self, choice: Choice) -> None:
+        """Of an unknown type, a vector with one number a class may be what its head adds."""
+        if choice.bias_name is not None or not choice.why.startswith("no output layer"):
+            return
+        classes = choice.weight.shape[:1]
+        found = [t for t in self.tensors.values() if t.shape == classes]
+        if found:
+            raise AmbiguousError(
+                f"{self.path}: {printable(choice.weight_name)} is tied to the head, and nothing "
+                f"says whether {found[0]} is its bias: name both with --weight and --bias"
+            )
 
     def around(self, name: str) -> Choice | None:
         located = self._around(name)
@@ -119,7 +133,7 @@ class _Model:
     def _choice(self, located: Located) -> Choice:
         tensor = self.tensors[located.weight]
         check_type(self.path, tensor)
-        matrix = as_matrix(self.path, tensor)
+        matrix, folded = self._continued(as_matrix(self.path, tensor), located)
         bias = None
         if located.bias is not None:
             found = self.tensors[located.bias]
@@ -135,9 +149,26 @@ class _Model:
                 *located.notes, *self._untied(located, matrix),
                 *decision_notes(self.config, matrix.shape[0]),
             ),
-            doubts=located.doubts, bias_settled=True,
+            folded, located.doubts, bias_settled=True,
         )  # fmt: skip
         return choice if located.partner is None else self._mean(choice, located)
+
+    def _continued(
+        self, matrix: np.ndarray, located: Located
+    ) -> tuple[np.ndarray, tuple[str, ...]]:
+        """The weight with the features that the model keeps in a second matrix."""
+        if located.continued is None:
+            return matrix, ()
+        tensor = self.tensors[located.continued]
+        rest = as_matrix(self.path, tensor).T
+        if not rest.size:
+            return matrix, ()
+        if len(rest) != len(matrix):
+            raise UncorkError(
+                f"{self.path}: {tensor} does not continue {self.tensors[located.weight]}: damaged?"
+            )
+        said = f"the columns of {printable(located.continued)} as its further features"
+        return np.concatenate([matrix, rest], axis=1), (said,)
 
     def _mean(self, choice: Choice, located: Located) -> Choice:
         """Two heads whose logits the model averages, as the one linear map that comes to."""

@@ -26,6 +26,7 @@ from uncork.load.hugging_face.architectures import (
 )
 from uncork.load.hugging_face.classifier_layouts import (
     CLASSIFIERS,
+    NO_CLASSES,
     TASKS,
     classifier,
     compares_classes,
@@ -80,6 +81,7 @@ class Located:
     embedding: str | None = None  # the embedding that should equal the weight, where both are there
     partner: str | None = None  # the second of two heads whose mean the logits are
     partner_bias: str | None = None
+    continued: str | None = None  # the features past the weight's own, as features × classes
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
 
@@ -88,7 +90,7 @@ class Located:
         """Every tensor that the head and its domain need."""
         named = (
             self.weight, self.bias, self.gain, self.offset, self.project, self.project_offset,
-            self.embedding, self.partner, self.partner_bias,
+            self.embedding, self.partner, self.partner_bias, self.continued,
         )  # fmt: skip
         return [name for name in named if name is not None]
 
@@ -245,7 +247,7 @@ class _Search:
 
     @property
     def language(self) -> bool:
-        return not task_of(self.architecture)
+        return not (task_of(self.architecture) or self.architecture.endswith(NO_CLASSES))
 
     def head(self, layout: Layout, book: str | None = None) -> Located:
         self._refuse(layout)
@@ -294,7 +296,8 @@ class _Search:
             self.kind, weight, next((name for name in biases if name is not None), None), why,
             layout, self.part, before, gain, offset, project,
             find(f"{layout.project}.bias") if project else None, embedding, partner,
-            find(f"{layout.partner}.bias") if partner else None, tuple(notes),
+            find(f"{layout.partner}.bias") if partner else None,
+            find(f"{layout.continued}.weight") if layout.continued else None, tuple(notes),
             tuple(_silenced(self.part)),
         )  # fmt: skip
 
