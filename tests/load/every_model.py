@@ -16,13 +16,12 @@ import resource
 import signal
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import tomllib
 from small_models import Made, NotBuiltError, make, registry, same_order
 
 from uncork import UncorkError
@@ -58,7 +57,7 @@ def outcome(name: str, folder: Path, **options: Any) -> Outcome:
     try:
         made = make(name, **options)
         made.save(folder)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the class was not built
+    except Exception as error:  # whatever it is, the class was not built
         return Outcome("not built", _line(error))
     return compare(made, folder)
 
@@ -87,7 +86,9 @@ def _compared(made: Made, source: Any) -> Outcome:
     if (made.logits < -1e30).any() and not any("never says" in note for note in found.notes):
         return Outcome("wrong", f"{what}: the model silences classes, and nothing says so")
     if found.shown_domain is None:
-        return Outcome("no domain", "; ".join(n for n in found.notes if "domain" in n or "table" in n))
+        return Outcome(
+            "no domain", "; ".join(n for n in found.notes if "domain" in n or "table" in n)
+        )
     if not head.domain.contains(hidden, tolerance=TOLERANCE).all():
         return Outcome("wrong", f"{what}: inputs outside the domain: {found.shown_domain.why}")
     return Outcome("agrees")

@@ -59,7 +59,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Made:
-    """A model with what it did: its logits (n, classes), and the products that may have made them."""
+    """A model with what it did: its logits (n, classes), and products that may have made them."""
 
     name: str
     model: Any
@@ -133,7 +133,7 @@ def make(name: str, **options: Any) -> Made:
     for inputs in _inputs(model, name, kind):
         try:
             return _observe(name, model, inputs)
-        except Exception as error:  # noqa: BLE001 - the next kind of inputs may be the right one
+        except Exception as error:  # the next kind of inputs may be the right one
             problems.append(error)
     if problems:
         raise problems[0]
@@ -153,7 +153,9 @@ def small_config(made: Any, kind: str, options: Mapping[str, Any]) -> Any:
     return config
 
 
-def shrunk(config_class: Any, name: str = "", options: Mapping[str, Any] = {}, depth: int = 0) -> Any:
+def shrunk(
+    config_class: Any, name: str = "", options: Mapping[str, Any] = {}, depth: int = 0
+) -> Any:
     """The configuration of a class with every size in it made small."""
     kind = config_class.model_type
     own = {**SETTINGS.get(kind, {}), **SETTINGS.get(name, {}), **options}
@@ -187,9 +189,16 @@ def _known(config_class: Any) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         try:
             default = config_class()
-        except Exception:  # noqa: BLE001 - some have no default
+        except Exception:  # some have no default
             default = config_class
-    return {key: getattr(default, key, None) for key in names}
+    return {key: _default(default, key) for key in names}
+
+
+def _default(config: Any, key: str) -> Any:
+    try:
+        return getattr(config, key, None)
+    except Exception:  # one number a layer
+        return None
 
 
 def _default_type(config_class: Any, key: str) -> str | None:
@@ -198,7 +207,7 @@ def _default_type(config_class: Any, key: str) -> str | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             inner = getattr(config_class(), key, None)
-    except Exception:  # noqa: BLE001 - some have no default
+    except Exception:  # some have no default
         return None
     return getattr(inner, "model_type", None) or None
 
@@ -237,9 +246,9 @@ _EXACT: dict[str, Any] = {
 def _small(key: str, default: Any) -> Any:
     """A small value for a setting of that name; None where it is left as it is."""
     several = isinstance(default, list | tuple)
-    if several and default and all(type(one) is int for one in default):
-        if isinstance(_EXACT.get(key), tuple):
-            return _EXACT[key]
+    if several and isinstance(_EXACT.get(key), tuple):
+        return _EXACT[key]
+    if several and 0 < len(default) <= 8 and all(type(one) is int for one in default):
         return _small_list(key, default)
     if key in _EXACT and not several and not isinstance(_EXACT[key], tuple):
         return _EXACT[key]
@@ -295,13 +304,16 @@ class _Products(TorchFunctionMode):
 
     _LINEAR = (torch.nn.functional.linear, torch.matmul, torch.Tensor.matmul,
                torch.Tensor.__matmul__, torch.addmm, torch.bmm, torch.einsum,
-               torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.conv1d, torch.conv2d)  # fmt: skip
+               torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.conv1d,
+               torch.conv2d)  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
         self.found: list[tuple[str, torch.Tensor, torch.Tensor]] = []
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         output = function(*args, **(kwargs or {}))
         if function in self._LINEAR and isinstance(output, torch.Tensor) and output.ndim >= 2:
             tensors = [a for a in (*args, *(kwargs or {}).values()) if isinstance(a, torch.Tensor)]
@@ -339,7 +351,8 @@ def _observe(name: str, model: Any, inputs: Mapping[str, Any]) -> Made:
 
 
 _LOGITS = ("logits", "prediction_logits", "lm_logits", "prediction_scores", "text_logits",
-           "mlm_logits", "answer_logits", "question_answering_score", "prediction_outputs")  # fmt: skip
+           "mlm_logits", "answer_logits", "question_answering_score",
+           "prediction_outputs")  # fmt: skip
 
 
 def _logits(outputs: Any) -> torch.Tensor:
@@ -429,6 +442,7 @@ def _inputs(model: Any, name: str, kind: str) -> Iterator[dict[str, Any]]:
     by_main: dict[str, list[dict[str, Any]]] = {
         "pixel_values": [pictures, videos],
         "input_values": [sounds, *({"input_values": f["input_features"]} for f in features)],
+        "pixel_values_videos": [{"pixel_values_videos": videos["pixel_values"]}],
         "input_features": features,
         "input_ids": [{"input_ids": _tokens()}],
     }
@@ -445,7 +459,10 @@ def _inputs(model: Any, name: str, kind: str) -> Iterator[dict[str, Any]]:
 
 
 def _setting(config: Any, key: str, default: Any) -> Any:
-    for part in (config, *(getattr(config, k, None) for k in ("vision_config", "encoder", "audio_config"))):
+    for part in (
+        config,
+        *(getattr(config, k, None) for k in ("vision_config", "encoder", "audio_config")),
+    ):
         found = getattr(part, key, None) if part is not None else None
         if found is not None:
             return found

@@ -33,7 +33,6 @@ _SQUEEZE = dict.fromkeys(
 )  # fmt: skip
 
 
-
 def _axes(*sections: int, **more: Any) -> dict[str, Any]:
     """Rotary embeddings of several axes, which share out half of a head among them."""
     return {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4,
@@ -56,7 +55,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "luke": {"entity_vocab_size": 16, "entity_emb_size": 8},  # half a million by default
     "mamba2": _MAMBA,
     "mra": {"num_block": 2, "initial_prior_first_n_blocks": 0},
-    "nystromformer": {"num_landmarks": 64, "segment_means_seq_len": 64},
     "reformer": {"axial_pos_shape": (8, 8), "axial_pos_embds_dim": (16, 16), "is_decoder": False,
                  "attention_head_size": 8, "feed_forward_size": 40, "num_buckets": 2,
                  "attn_layers": ["local", "local"], "local_attn_chunk_length": 4},
@@ -66,8 +64,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "squeezebert": _SQUEEZE,
     "xmod": {"languages": ["en"], "default_language": "en"},
     "yoso": {"use_expectation": True},
-    "zamba": {"layers_block_type": ["linear_attention", "hybrid"], "attention_head_dim": 16,
-              "attention_hidden_size": 64, "mamba_dt_rank": 4},
     "zamba2": {"layers_block_type": ["linear_attention", "hybrid"], "mamba_headdim": 8,
                "n_mamba_heads": 8, "attention_head_dim": 16, "attention_hidden_size": 64,
                "hybrid_layer_ids": [1]},
@@ -87,14 +83,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
             "mlp_ratios": [2, 2], "sequence_reduction_ratios": [2, 1]},
     "levit": {"image_size": 64, "patch_size": 16, "down_ops": [["Subsample", 16, 2, 4, 2, 2],
                                              ["Subsample", 16, 2, 4, 2, 2]]},
-    "poolformer": {"hidden_sizes": [16, 32, 48, 64]},
     "textnet": {"stem_out_channels": 16},
     "mobilevitv2": {"patch_size": 2, "image_size": 64, "width_multiplier": 0.25},
     "hgnet_v2": {"stem_channels": [3, 16, 24], "stage_in_channels": [24, 32, 48, 64],
                  "stage_mid_channels": [8, 8, 8, 8], "stage_out_channels": [32, 48, 64, 80],
                  "hidden_sizes": [32, 48, 64, 80], "stage_numb_of_layers": [1, 1, 1, 1],
                  "stage_num_blocks": [1, 1, 1, 1]},
-    "efficientnet": {"width_coefficient": 0.1, "depth_coefficient": 0.2, "image_size": 64},
     "cvt": {"embed_dim": [16, 32], "num_heads": [2, 2], "depth": [2, 2],
             "patch_sizes": [7, 3], "patch_stride": [4, 2], "patch_padding": [2, 1],
             "mlp_ratio": [2.0, 2.0], "attention_drop_rate": [0.0, 0.0], "drop_rate": [0.0, 0.0],
@@ -145,18 +139,19 @@ SETTINGS: dict[str, dict[str, Any]] = {
          "paddleocr_vl_text", "cosmos3_edge_text", "glm46v_text"), _axes(2, 1, 1),
     ),
     "glm4v_moe_text": _axes(1, 1, 0, partial_rotary_factor=0.5),
-    "hunyuan_vl_text": {"rope_parameters": {"rope_type": "xdrope", "rope_theta": 1e4,
-                                            "alpha": 1.0, "xdrope_section": [1, 1, 1, 1]}},
+    "hunyuan_vl_text": _axes(1, 1, 1, 1),
     "ernie4_5_vl_moe_text": {**_axes(1, 1, 2), "moe_intermediate_size": [16, 16]},
     "audio-spectrogram-transformer": {
         "max_length": 32, "num_mel_bins": 32, "frequency_stride": 8, "time_stride": 8},
     "bros": {"hidden_size": 64},
-    "efficientnet": {"width_coefficient": 0.25, "depth_coefficient": 0.2, "image_size": 64},
+    "efficientnet": {"width_coefficient": 0.25, "depth_coefficient": 1.0, "image_size": 64,
+                     "hidden_dim": 320, "in_channels": [32, 16], "out_channels": [16, 24],
+                     "kernel_sizes": [3, 3], "strides": [1, 2], "num_block_repeats": [1, 1],
+                     "expand_ratios": [1, 2]},
     "fun_asr_nano": {"adaptor_config": {"hidden_size": 32}},
     "gemma4_text": {"hidden_size_per_layer_input": 0},
-    "granite4_vision": {"deepstack_layer_map": []},
     "nemotron_h_omni": {"vision_config": {"video_temporal_patch_size": 2}},
-    "poolformer": {"hidden_sizes": [16, 32, 48, 64], "patch_size": 7},
+    "poolformer": {"num_encoder_blocks": 4},
     "granite4_vision": {"deepstack_layer_map": [[0, 0]]},
     "hiera": {"decoder_hidden_size": 32, "decoder_depth": 1, "decoder_num_heads": 2},
     "pix2struct_vision_model": {"patch_embed_hidden_size": 32},
@@ -164,13 +159,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
                    "classifier_activation": True},
     "segformer": {"num_encoder_blocks": 4}, "pvt_v2": {"num_encoder_blocks": 4},
     "patchtst": {"num_targets": 29}, "patchtsmixer": {"num_targets": 29},
-    **dict.fromkeys(
-        ("instructblip", "blip-2"), {"num_query_tokens": 4, "image_token_id": 200},
-    ),
+    "instructblip": {"num_query_tokens": 4, "image_token_id": 200},
+    "blip-2": {"num_query_tokens": 4, "image_token_id": 200},
     "kosmos-2": {"latent_query_num": 4},
     "kimi_linear": {"layer_types": ["linear_attention", "full_attention"],
                     "mlp_layer_types": ["dense", "sparse"], "num_experts_per_token": 2},
 }  # fmt: skip
+
+
 # What a class takes, where that does not follow from the name of its main input.
 def _tokens(positions: int = 8) -> torch.Tensor:
     tokens = torch.randint(5, 90, (6, positions))
@@ -268,8 +264,8 @@ INPUTS: dict[str, Callable[[Any], dict[str, Any]]] = {
 class Variant:
     """A class with settings that make a difference to its head.
 
-    `before` is the kind of domain that precedes it; `weight` the tensor of the saved folder that is
-    the head, where that is worth saying.
+    `before` is the kind of domain that precedes it, "" where none is known; `weight` the tensor of
+    the saved folder that is the head, where that is worth saying.
     """
 
     architecture: str
@@ -333,7 +329,7 @@ VARIANTS: dict[str, Variant] = {
     "gpt2 classifier": Variant("GPT2" + _SEQ, "LayerNorm"),
     "gemma2 classifier": Variant("Gemma2" + _SEQ, "RMSNorm"),
     "layoutlmv3, few labels": Variant(
-        "LayoutLMv3ForTokenClassification", "Box", {"num_labels": 5}
+        "LayoutLMv3ForTokenClassification", "", {"num_labels": 5}
     ),
     "encoder-decoder": Variant("EncoderDecoderModel", "LayerNorm"),
     "pix2struct": Variant(

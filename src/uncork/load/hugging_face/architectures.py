@@ -191,7 +191,7 @@ LANGUAGE: dict[str, Layout] = {
         "gemma4_unified_text glm_ocr_text idefics kimi_linear longcat_flash "
         "muse_glimmer_text openai_privacy_filter paddleocr_vl_text qwen2_5_omni_text "
         "qwen3_omni_moe_text step3p7_text unlimited_ocr_text cosmos3_edge_text "
-        "ernie4_5_vl_moe_text",
+        "ernie4_5_vl_moe_text hunyuan_vl_text",
         _LLAMA,
     ),
     **_each(
@@ -255,7 +255,9 @@ LANGUAGE: dict[str, Layout] = {
         (), before=(_layer("model.decoder.layer_norm"),), books=("lm_heads.{last}.weight",)
     ),
     "dia": Layout((), before=(_rms("model.decoder.norm"),), books=("logits_dense.weight[{last}]",)),
-    "higgs_audio_v2": Layout((), before=(_rms("model.norm"),), books=("audio_lm_head.weight[{last}]",)),
+    "higgs_audio_v2": Layout(
+        (), before=(_rms("model.norm"),), books=("audio_lm_head.weight[{last}]",)
+    ),
     "olmo": _language(_layer("", gain=NO_PARAMETERS), "model.embed_tokens"),
     "nanochat": _language(_rms("", gain=NO_PARAMETERS), "model.embed_tokens"),
     "recurrent_gemma": _language(
@@ -393,7 +395,8 @@ LANGUAGE: dict[str, Layout] = {
         before=(_layer("projection_head.norm"),),
     ),
     "ultrabert": Layout(
-        ("decoder", "cls"), before=(Activation("gelu_pytorch_tanh", "head.linear2"),)
+        ("decoder", "cls", "head.decoder"),
+        before=(Activation("gelu_pytorch_tanh", "head.linear2"),),
     ),
     "ultravbert": Layout(
         ("lm_head", "head.decoder"),
@@ -441,7 +444,9 @@ LANGUAGE: dict[str, Layout] = {
     "wav2vec2-conformer": _ctc_of(_layer("wav2vec2_conformer.encoder.layer_norm")),
     **{
         kind: Layout(("lm_head",), before=(
-            Activation("config:feat_extract_activation=gelu", f"{base}.encoder.upsample.projection"),
+            Activation(
+                "config:feat_extract_activation=gelu", f"{base}.encoder.upsample.projection"
+            ),
         ))
         for kind, base in {"sew": "sew", "sew-d": "sew_d"}.items()
     },
@@ -451,7 +456,9 @@ LANGUAGE: dict[str, Layout] = {
     # Transducers: encoder and predictor meet in a ReLU.
     **_each(
         "parakeet_rnnt parakeet_tdt nemotron_asr_streaming nemotron3_5_asr",
-        Layout(("joint.head",), before=(Activation("config:hidden_act=relu", "encoder_projector"),)),
+        Layout(
+            ("joint.head",), before=(Activation("config:hidden_act=relu", "encoder_projector"),)
+        ),
     ),
 }  # fmt: skip
 

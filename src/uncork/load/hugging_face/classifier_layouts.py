@@ -178,8 +178,11 @@ _TOKEN: dict[str, Layout] = {
     "esmc": _named("score", Norm("LayerNorm", "esmc.norm")),
     "ibert": _named(
         "classifier",
-        Norm("LayerNorm", "ibert.encoder.layer.{last}.output.LayerNorm",
-             when=(("quant_mode", False, False),)),
+        Norm(
+            "LayerNorm",
+            "ibert.encoder.layer.{last}.output.LayerNorm",
+            when=(("quant_mode", False, False),),
+        ),
     ),
     "jina_embeddings_v3": _named(
         "classifier",
@@ -220,7 +223,9 @@ _IMAGE: dict[str, Layout] = {
         Norm("LayerNorm", "segformer.encoder.layer_norm.{last}"),
     ),
     "pvt_v2": _last("pvt_v2.encoder.layers.{last}.layer_norm"),
-    "textnet": _named("fc", Activation("relu", "textnet.encoder.stages.{last}.stage.{last}.main_conv")),
+    "textnet": _named(
+        "fc", Activation("relu", "textnet.encoder.stages.{last}.stage.{last}.main_conv")
+    ),
     "swiftformer": Layout(("head",), partner="dist_head"),
     "data2vec-vision": _named(
         "classifier",
@@ -234,6 +239,9 @@ _IMAGE: dict[str, Layout] = {
     ),
     "mobilenet_v2": _named(
         "classifier", Activation("config:hidden_act=relu6", "mobilenet_v2.conv_1x1.convolution")
+    ),
+    "efficientnet": _named(
+        "classifier", Activation("config:hidden_act=swish", "efficientnet.encoder.top_conv")
     ),
     "mobilevit": _named(
         "classifier", Activation("config:hidden_act=silu", "mobilevit.conv_1x1_exp.convolution")

@@ -232,7 +232,7 @@ class _Finder:
 
 @dataclass(frozen=True)
 class _Search:
-    """The search for one head: a configuration, the part of it that speaks, and the file's names."""
+    """The search for one head: a configuration, the part of it that speaks, a file's names."""
 
     config: Mapping[str, Any]
     part: Mapping[str, Any]

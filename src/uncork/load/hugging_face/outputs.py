@@ -19,8 +19,10 @@ def decision_notes(config: Mapping[str, Any], classes: int) -> Iterator[str]:
     """A note where the model's answer is not the class with the largest logit."""
     kind = config.get("problem_type")
     listed = config.get("architectures")
-    labelled = isinstance(listed, list | tuple) and bool(listed) and (
-        str(listed[0]).endswith("Classification")
+    labelled = (
+        isinstance(listed, list | tuple)
+        and bool(listed)
+        and (str(listed[0]).endswith("Classification"))
     )
     if kind == "multi_label_classification":
         yield MULTI_LABEL
