@@ -345,7 +345,7 @@ def _observe(name: str, model: Any, inputs: Mapping[str, Any]) -> Made:
     kept = []
     for kind, given, output in products.found:
         given, output = _rows(kind, given), _rows(kind, output)
-        if output.shape[-1] == classes and len(given) == len(output):
+        if output.shape[-1] % classes == 0 and len(given) == len(output):
             kept.append(Product(given.double().numpy(), output.double().numpy()))
     return Made(name, model, logits.numpy(), tuple(kept))
 

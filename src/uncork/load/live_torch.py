@@ -28,6 +28,7 @@ from uncork.load.contents import (
     as_matrix,
     listing,
 )
+from uncork.load.decisions import sigmoids
 from uncork.load.hugging_face.configured import check_type, configured
 
 _KIND = "torch module"
@@ -190,9 +191,18 @@ class _Plain:
         check_type(self.path, tensor)
         bias_name = f"{weight.removesuffix('weight')}bias"
         bias = self.tensors[bias_name].read() if bias_name in self.tensors else None
-        return Choice(
-            as_matrix(self.path, tensor), bias, weight, None if bias is None else bias_name, why
-        )
+        matrix = as_matrix(self.path, tensor)
+        notes = (sigmoids(name or "it"),) if len(matrix) > 1 and self._sigmoid_after(name) else ()
+        return Choice(matrix, bias, weight, None if bias is None else bias_name, why, notes)
+
+    def _sigmoid_after(self, name: str) -> bool:
+        """Whether a sigmoid follows the layer of that name in its `nn.Sequential`."""
+        for steps in _sequences(self.model, ""):
+            names = [inner for inner, _ in steps]
+            if name in names:
+                after = steps[names.index(name) + 1 :]
+                return any(type(m).__name__ in ("Sigmoid", "LogSigmoid") for _, m in after)
+        return False
 
     def around(self, name: str) -> Choice | None:
         module = self._layer(name.removesuffix(".weight")) if name.endswith("weight") else None

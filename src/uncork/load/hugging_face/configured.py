@@ -20,9 +20,9 @@ from uncork.load.contents import (
     as_matrix,
     printable,
 )
+from uncork.load.decisions import decision_notes
 from uncork.load.hugging_face.codebooks import with_codebooks
 from uncork.load.hugging_face.locate import Located, class_count, locate, said_of_parts
-from uncork.load.hugging_face.outputs import decision_notes
 from uncork.load.naming import choose_by_name, choose_columns
 from uncork.load.preceding import found_domain
 

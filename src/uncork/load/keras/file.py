@@ -23,6 +23,7 @@ from uncork.load.contents import (
     listing,
     printable,
 )
+from uncork.load.decisions import sigmoids
 from uncork.load.keras.domain import domain_before
 from uncork.load.keras.graph import Layer, Scope, read_graph
 from uncork.load.keras.hdf5_tensors import attribute, hdf5_tensors, opened_hdf5
@@ -197,10 +198,7 @@ def _choice(model: _Model, head: Layer) -> Choice:
     why = f"{what} is the last, classes are its columns"
     notes = []
     if head.activation == "sigmoid" and units > 1:
-        notes.append(
-            f"{what} ends in a sigmoid for each class: if the model gives any number of labels at "
-            "once, there is no argmax between them"
-        )
+        notes.append(sigmoids(what))
     elif head.activation not in _MONOTONE:
         notes.append(
             f"{what} ends in {printable(head.activation)}, which can make several scores equal: "
