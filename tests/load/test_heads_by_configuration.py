@@ -15,6 +15,7 @@ from torch import nn
 from uncork import LayerNorm, RMSNorm, UncorkError
 from uncork.load import AmbiguousError, find, load, open_source
 from uncork.load.decisions import MULTI_LABEL, REGRESSION
+from uncork.save import write_head
 
 
 def change(folder: Path, **changes: Any) -> None:
@@ -98,6 +99,14 @@ def test_each_codebook_of_a_stacked_head_can_be_audited(tmp_path: Path) -> None:
         assert isinstance(found.head.domain, RMSNorm)
     with pytest.raises(UncorkError, match="3 dimensions"):
         load(tmp_path, weight="codebooks_head.weight")
+
+
+def test_a_part_of_a_tensor_is_not_written_beside_it(tmp_path: Path) -> None:
+    make("CsmDepthDecoderForCausalLM").save(tmp_path)
+    found = find(tmp_path / "model.safetensors", weight="codebooks_head.weight[3]")
+    with pytest.raises(UncorkError, match=r"a part of codebooks_head\.weight"):
+        write_head(found, found.head.weight, None, tmp_path / "out.safetensors")
+    assert not (tmp_path / "out.safetensors").exists()
 
 
 def test_each_codebook_in_the_rows_of_one_matrix_can_be_audited(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ class Tensor:
     shape: tuple[int, ...]
     dtype: str
     read: Callable[[], np.ndarray] = field(repr=False, compare=False)
+    part_of: str = ""  # the stored tensor that this is a part of, where it is not stored by itself
 
     @property
     def matrix_shape(self) -> tuple[int, int] | None:

@@ -16,6 +16,11 @@ def replaced_tensors(
     """The tensors that change, by name, in the types and shapes that the file has them in."""
     tensors, path = found.contents.tensors, found.contents.path
     stored = tensors[found.weight_name]
+    if stored.part_of:
+        raise UncorkError(
+            f"{path}: {found.weight_name} is a part of {stored.part_of}, which cannot be replaced "
+            "in part: write .npz instead"
+        )
     raw = stored.read()
     matrix = raw.reshape(stored.matrix_shape or raw.shape)
     new = rounded(weight, raw.dtype, f"{path}: {found.weight_name}")

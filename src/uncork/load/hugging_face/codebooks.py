@@ -44,7 +44,7 @@ def with_codebooks(
         return tensors
     books = {
         f"{name}[{k}]": Tensor(
-            f"{name}[{k}]", shape, whole.dtype, functools.partial(_book, whole, k, shape[0])
+            f"{name}[{k}]", shape, whole.dtype, functools.partial(_book, whole, k, shape[0]), name
         )
         for k in range(count)
     }
