@@ -27,6 +27,11 @@ from small_models import Made, NotBuiltError, make, registry, same_order
 from uncork import UncorkError
 from uncork.load import find
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
+
 LISTED = Path(__file__).with_name("model_classes.toml")
 TOLERANCE = 1e-4  # of inputs computed in float32
 _SECONDS = 60
