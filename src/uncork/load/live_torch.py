@@ -28,8 +28,8 @@ from uncork.load.contents import (
     Vocabulary,
     as_matrix,
     listing,
-    sigmoid_for_each,
 )
+from uncork.load.decisions import sigmoids
 from uncork.load.hugging_face.configured import configured
 
 _KIND = "torch module"
@@ -229,7 +229,7 @@ class _Plain:
         for steps in _sequences(self.model, ""):
             at = next((k for k, (inner, _) in enumerate(steps) if inner == name), len(steps))
             if any(type(module).__name__ in _SIGMOIDS for _, module in steps[at + 1 :]):
-                return (sigmoid_for_each("the model"),)
+                return (sigmoids(name or "it"),)
         return ()
 
     def around(self, name: str) -> Choice | None:

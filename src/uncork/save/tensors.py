@@ -16,6 +16,11 @@ def replaced_tensors(
     """The tensors that change, by name, in the types and shapes that the file has them in."""
     tensors, path = found.contents.tensors, found.contents.path
     stored = tensors[found.weight_name]
+    if stored.slice_of:
+        raise UncorkError(
+            f"{path}: {found.weight_name} is a part of {stored.slice_of}, which cannot be replaced "
+            "in part: write .npz instead"
+        )
     raw = stored.read()
     changed = {} if stored.folded else {found.weight_name: _laid_out(found, stored, raw, weight)}
     if stored.folded and not np.array_equal(weight, found.head.weight):

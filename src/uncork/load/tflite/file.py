@@ -21,8 +21,8 @@ from uncork.load.contents import (
     Tensor,
     Vocabulary,
     listing,
-    sigmoid_for_each,
 )
+from uncork.load.decisions import sigmoids
 from uncork.load.tflite.graph import Graph, Operator, TensorInfo, read_graph
 from uncork.load.vocabulary.labels import lines_of_text
 
@@ -177,7 +177,7 @@ def _choice(graph: Graph, operator: Operator, why: str) -> Choice:
             "verdicts are about its values before that"
         )
     if any(o.kind == "LOGISTIC" and o.inputs[:1] == operator.outputs for o in graph.operators):
-        notes.append(sigmoid_for_each("the graph"))
+        notes.append(sigmoids("the graph"))
     bias, bias_name = None, None
     index = operator.inputs[2] if len(operator.inputs) > 2 else -1
     constant = _constant(graph, index)
