@@ -40,6 +40,18 @@ def _safetensors(path: Path) -> None:
     save_file({"weight": W, "bias": B}, path)
 
 
+def _codes(path: Path) -> None:
+    """4-bit codes as bitsandbytes lays them out."""
+    from safetensors.numpy import save_file
+
+    said = {"quant_type": "nf4", "blocksize": 64, "dtype": "float32", "shape": [6, 4]}
+    state = np.frombuffer(json.dumps(said).encode(), np.uint8)
+    save_file({
+        "weight": np.arange(12, dtype=np.uint8)[:, None], "weight.absmax": B[:1] + 1,
+        "weight.quant_state.bitsandbytes__nf4": state,
+    }, path)  # fmt: skip
+
+
 def _torch(path: Path, zipped: bool = True) -> None:
     import torch
 
@@ -153,7 +165,8 @@ def _config(path: Path) -> None:
 
 SAMPLES: dict[str, Callable[[Path], None]] = {
     "m.npy": _npy, "m.npz": _npz, "c.npz": _compressed, "marian.npz": _marian,
-    "m.safetensors": _safetensors, "m.pt": _torch, "legacy.bin": _legacy, "m.onnx": _onnx,
+    "m.safetensors": _safetensors, "codes.safetensors": _codes, "m.pt": _torch,
+    "legacy.bin": _legacy, "m.onnx": _onnx,
     "m.gguf": _gguf, "fasttext.bin": _fasttext, "m.keras": _keras, "m.h5": _keras,
     "m.skops": _skops, "m.tflite": _tflite, "m.traineddata": _tesseract,
     "model.safetensors.index.json": _folder, "config.json": _config,

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
-from tiny_transformers import CLASSES, make
+from small_models import CLASSES, variant
 
 from uncork import RMSNorm, UncorkError
 from uncork.load import AmbiguousError, describe, find, load, open_source
+from uncork.load.codes.decoded import Decoded
 from uncork.load.hugging_face.architectures import needed_tensors
 from uncork.load.hugging_face.folder import Shards
 
@@ -23,7 +24,7 @@ from uncork.load.hugging_face.folder import Shards
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Llama with a head of its own, in one file."""
-    return make("llama").save(tmp_path_factory.mktemp("llama"))
+    return variant("llama").save(tmp_path_factory.mktemp("llama"))
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def folder(saved: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make("llama").save(tmp_path_factory.mktemp("sharded"), max_shard_size="12KB")
+    return variant("llama").save(tmp_path_factory.mktemp("sharded"), max_shard_size="12KB")
 
 
 def config_of(folder: Path, **changes: Any) -> None:
@@ -52,7 +53,7 @@ def tensors_of(folder: Path, **changes: np.ndarray | None) -> None:
 
 def expect_head(folder: Path, name: str = "llama") -> None:
     found = find(folder, domain="auto")
-    made = make(name)
+    made = variant(name)
     logits = made.hidden @ found.head.rows(0, CLASSES).T
     np.testing.assert_array_equal(logits.argmax(axis=1), made.first)
     assert found.head.domain.contains(made.hidden, tolerance=1e-5).all()
@@ -61,7 +62,8 @@ def expect_head(folder: Path, name: str = "llama") -> None:
 def test_weights_in_shards_are_opened_only_where_they_are_needed(sharded: Path) -> None:
     expect_head(sharded)
     contents = open_source(sharded)
-    tensors = contents.tensors
+    assert isinstance(contents.tensors, Decoded)
+    tensors = contents.tensors.stored
     assert isinstance(tensors, Shards)
     shards = len(list(sharded.glob("*.safetensors")))
     assert shards > 4
@@ -138,13 +140,13 @@ def test_an_index_that_does_not_go_with_its_shards_is_noticed(
 
 def test_weights_as_torch_saves_them(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    torch.save(make("llama").model.state_dict(), folder / "pytorch_model.bin")
+    torch.save(variant("llama").model.state_dict(), folder / "pytorch_model.bin")
     expect_head(folder)
 
 
 def test_weights_as_torch_saves_them_in_shards(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    state = make("llama").model.state_dict()
+    state = variant("llama").model.state_dict()
     names = sorted(state)
     where = {}
     for k in range(3):
@@ -157,7 +159,7 @@ def test_weights_as_torch_saves_them_in_shards(folder: Path) -> None:
 
 
 def test_a_pickle_saved_with_both_names_of_a_tied_head(tmp_path: Path) -> None:
-    made = make("gpt2")
+    made = variant("gpt2")
     made.save(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     torch.save(made.model.state_dict(), tmp_path / "pytorch_model.bin")
@@ -173,7 +175,7 @@ def test_a_file_of_a_folder_is_read_with_the_configuration_beside_it(saved: Path
 
 
 def test_a_tied_head_that_its_configuration_leaves_unsaid(tmp_path: Path) -> None:
-    made = make("gemma")
+    made = variant("gemma")
     made.save(tmp_path)
     config_of(tmp_path, tie_word_embeddings=None)
     found = find(tmp_path)
@@ -193,7 +195,7 @@ def test_a_head_that_should_be_tied_and_is_not_is_pointed_out(folder: Path) -> N
 
 def test_bfloat16_is_kept_and_one_plus_is_taken_as_the_model_takes_it(tmp_path: Path) -> None:
     for name, exact in (("gemma", np.float32), ("nemotron", ml_dtypes.bfloat16)):
-        model = make(name).model
+        model = variant(name).model
         folder = tmp_path / name
         model.save_pretrained(folder, state_dict={
             key: value.to(torch.bfloat16) for key, value in model.state_dict().items()
@@ -207,7 +209,7 @@ def test_bfloat16_is_kept_and_one_plus_is_taken_as_the_model_takes_it(tmp_path: 
 
 def test_a_gain_taken_for_another_convention_would_be_noticed(tmp_path: Path) -> None:
     """The domains are tight enough for the tests to tell w from 1 + w."""
-    made = make("gemma")
+    made = variant("gemma")
     found = find(made.save(tmp_path), domain="auto")
     assert isinstance(found.head.domain, RMSNorm)
     gain = found.head.domain.gain
@@ -238,25 +240,25 @@ def test_the_models_own_code_is_said_to_be_unseen(folder: Path) -> None:
 
 
 def test_a_model_saved_without_its_head_is_refused(tmp_path: Path) -> None:
-    make("bert").model.bert.save_pretrained(tmp_path)
+    variant("bert").model.bert.save_pretrained(tmp_path)
     with pytest.raises(AmbiguousError, match="no head here"):
         load(tmp_path)
     shutil.rmtree(tmp_path)
-    make("llama").model.model.save_pretrained(tmp_path)
+    variant("llama").model.model.save_pretrained(tmp_path)
     with pytest.raises(AmbiguousError, match="there is no head"):
         load(tmp_path)
 
 
 def test_names_without_the_inner_models_name_are_understood(tmp_path: Path) -> None:
     """The hub's gpt2 was saved that way."""
-    make("gpt2").model.transformer.save_pretrained(tmp_path)
+    variant("gpt2").model.transformer.save_pretrained(tmp_path)
     assert "wte.weight" in load_file(tmp_path / "model.safetensors")
     config_of(tmp_path, architectures=["GPT2LMHeadModel"])
     expect_head(tmp_path, "gpt2")
 
 
 def test_names_of_tensorflows_time_are_understood(tmp_path: Path) -> None:
-    made = make("bert")
+    made = variant("bert")
     made.save(tmp_path)
     norm = "cls.predictions.transform.LayerNorm."
     tensors = load_file(tmp_path / "model.safetensors")
@@ -280,7 +282,7 @@ def test_two_heads_and_a_class_that_does_not_say_which(folder: Path, architectur
 
 
 def test_a_second_head_is_pointed_out(tmp_path: Path) -> None:
-    made = make("bert")
+    made = variant("bert")
     made.save(tmp_path)
     config_of(tmp_path, architectures=["BertForPreTraining"])
     tensors_of(tmp_path, cls__seq_relationship__weight=np.ones((2, 32), np.float32))
@@ -290,7 +292,7 @@ def test_a_second_head_is_pointed_out(tmp_path: Path) -> None:
 
 
 def test_an_activation_of_unknown_range_gives_no_domain(tmp_path: Path) -> None:
-    make("deberta-v2 classifier").save(tmp_path)
+    variant("deberta-v2 classifier").save(tmp_path)
     config_of(tmp_path, pooler_hidden_act="frob")
     found = find(tmp_path, domain="auto")
     assert found.shown_domain is None
@@ -305,7 +307,7 @@ def test_question_answering_has_no_classes(folder: Path) -> None:
 
 
 def test_settings_that_change_the_order_of_operations_give_no_domain(tmp_path: Path) -> None:
-    make("opt").save(tmp_path)
+    variant("opt").save(tmp_path)
     config_of(tmp_path, _remove_final_layer_norm=True)
     found = find(tmp_path, domain="auto")
     assert found.shown_domain is None
@@ -313,7 +315,7 @@ def test_settings_that_change_the_order_of_operations_give_no_domain(tmp_path: P
 
 
 def test_a_factor_on_the_logits_that_turns_them_round_is_refused(tmp_path: Path) -> None:
-    make("cohere").save(tmp_path)
+    variant("cohere").save(tmp_path)
     assert any("logit_scale" in note for note in find(tmp_path).notes)
     config_of(tmp_path, logit_scale=-1.0)
     with pytest.raises(UncorkError, match="logit_scale = -1"):
@@ -321,7 +323,7 @@ def test_a_factor_on_the_logits_that_turns_them_round_is_refused(tmp_path: Path)
 
 
 def test_capped_logits_are_noted(tmp_path: Path) -> None:
-    make("gemma2").save(tmp_path)
+    variant("gemma2").save(tmp_path)
     assert any("capped at ±30" in note for note in find(tmp_path).notes)
 
 
@@ -330,7 +332,7 @@ def test_quantised_heads_are_refused(folder: Path) -> None:
     with pytest.raises(UncorkError, match="uint8: quantised"):
         load(folder)
     tensors_of(folder, lm_head__weight=None, lm_head__qweight=np.zeros((4, CLASSES), np.int32))
-    with pytest.raises(UncorkError, match=r"quantised \(lm_head.qweight\)"):
+    with pytest.raises(UncorkError, match=r"stored as codes \(with lm_head\.qweight\)"):
         load(folder)
 
 
@@ -410,7 +412,7 @@ def test_timm_says_where_its_classifier_is(tmp_path: Path) -> None:
 
 
 def test_labels_come_from_the_folder(tmp_path: Path) -> None:
-    model = make("bert classifier").model
+    model = variant("bert classifier").model
     model.config.id2label = {k: f"kind {k}" for k in range(29)}
     model.save_pretrained(tmp_path)
     assert load(tmp_path).labels == tuple(f"kind {k}" for k in range(29))

@@ -7,17 +7,14 @@ import json
 import os
 import pickle
 import random
-import resource
 import struct
-import time
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from bounds import bounded
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
@@ -28,22 +25,6 @@ from uncork import UncorkError
 from uncork.load import Found, describe, find, load
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-_MOST_MEMORY = 1 << 30
-_MOST_SECONDS = 60.0  # no measure of speed: what some of these files ask for never ends
-
-
-@contextmanager
-def bounded() -> Iterator[None]:
-    """No more than another gigabyte of memory and a few seconds of work."""
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (used + _MOST_MEMORY, before[1]))
-    began = time.process_time()
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
-    assert time.process_time() - began < _MOST_SECONDS
 
 
 def refused(path: Path | str, **options: Any) -> str:

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from tiny_transformers import make
+from small_models import variant
 from torch import nn
 
 import uncork.nn as unn
@@ -64,7 +64,7 @@ def test_a_hidden_layer_is_not_taken_for_the_head(last: Any, around: str) -> Non
 
 
 def test_an_output_layer_put_in_the_place_of_a_models_own_is_not_overlooked() -> None:
-    model = deepcopy(make("gpt2").model)  # tied: the configuration speaks of the embedding
+    model = deepcopy(variant("gpt2").model)  # tied: the configuration speaks of the embedding
     model.lm_head = unn.ArgmaxableLinear.from_linear(model.lm_head)
     with pytest.raises(UncorkError, match=r"lm_head is a ArgmaxableLinear.*to_linear"):
         load(model)
@@ -214,13 +214,13 @@ class Compiled(nn.Module):
 
 
 def test_wrappers_of_training_are_looked_through() -> None:
-    model = make("gpt2").model
+    model = variant("gpt2").model
     for wrapper in (nn.DataParallel, Compiled):
         assert find(wrapper(model)).weight_name == "lm_head.weight"
 
 
 def test_a_transformers_model_in_bfloat16(tmp_path: Any) -> None:
-    model = make("llama").model
+    model = variant("llama").model
     copy = type(model)(model.config).to(torch.bfloat16)
     copy.load_state_dict(model.state_dict())
     found = find(copy, domain="auto")
@@ -231,7 +231,7 @@ def test_a_transformers_model_in_bfloat16(tmp_path: Any) -> None:
 
 def test_a_model_without_its_head_is_refused() -> None:
     with pytest.raises(AmbiguousError, match="no head"):
-        load(make("bert").model.bert)
+        load(variant("bert").model.bert)
 
 
 def test_a_module_without_parameters_and_things_that_are_no_models() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from uncork import Unbounded, UncorkError
-from uncork.load import describe, find, load
+from uncork.load import AmbiguousError, describe, find, load
 
 W = np.arange(12, dtype=np.float32).reshape(4, 3)  # 4 classes, 3 features
 B = np.array([1, 2, 3, 4], dtype=np.float32)
@@ -41,7 +41,6 @@ def zipped(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_STOR
         ("lm_head.decoder.weight", "lm_head.bias"),
         ("Wemb", "decoder_ff_logit_out_b"), ("Wemb_dec", "ff_logit_b"),
         ("decoder_ff_logit_out_Wt", "decoder_ff_logit_out_b"),
-        ("model.shared.weight", "final_logits_bias"),
     ],
 )  # fmt: skip
 def test_common_names_are_found(tmp_path: Path, weight: str, bias: str | None) -> None:
@@ -63,15 +62,32 @@ def test_weights_known_to_hold_classes_as_columns_are_turned(tmp_path: Path, wei
         np.testing.assert_array_equal(head.bias, B)
 
 
-def test_an_output_layer_is_preferred_to_the_tied_embedding(tmp_path: Path) -> None:
-    arrays = {"lm_head.weight": W, "model.embed_tokens.weight": W + 1, "x.weight": W + 2}
+@pytest.mark.parametrize("embedding", ["model.embed_tokens", "lm.transformer.wte", "shared"])
+def test_an_input_embedding_is_not_taken_for_the_head(tmp_path: Path, embedding: str) -> None:
+    arrays = {"lm_head.weight": W, f"{embedding}.weight": W + 1, "x.weight": W + 2}
     np.savez(tmp_path / "m.npz", **arrays)
     assert find(tmp_path / "m.npz").weight_name == "lm_head.weight"
     del arrays["lm_head.weight"]
+    for left in (arrays, {f"{embedding}.weight": W}):
+        np.savez(tmp_path / "m.npz", **left)
+        with pytest.raises(
+            AmbiguousError, match=rf"no output layer: {embedding}.*--weight: {embedding}"
+        ):
+            load(tmp_path / "m.npz")
+        assert find(tmp_path / "m.npz", weight=f"{embedding}.weight").head.classes == 4
+
+
+def test_a_head_below_any_prefix_is_seen(tmp_path: Path) -> None:
+    arrays = {"a.b.lm_head.weight": W, "a.model.embed_tokens.weight": W + 1, "x.weight": W + 2}
     np.savez(tmp_path / "m.npz", **arrays)
-    found = find(tmp_path / "m.npz")
-    assert found.weight_name == "model.embed_tokens.weight"
-    assert "only if the model ties them" in found.notes[0]
+    assert find(tmp_path / "m.npz").weight_name == "a.b.lm_head.weight"
+
+
+def test_likely_heads_are_listed_first(tmp_path: Path) -> None:
+    arrays = {f"layers.{k}.mlp.weight": W for k in range(9)} | {"y.out_head": W, "z": W.T}
+    np.savez(tmp_path / "m.npz", **arrays)
+    with pytest.raises(AmbiguousError, match=r"11 arrays that could be the weight: y\.out_head"):
+        load(tmp_path / "m.npz")
 
 
 def test_several_matrices_are_listed_and_none_is_guessed(tmp_path: Path) -> None:
@@ -148,8 +164,8 @@ def test_a_weights_own_bias_is_never_left_out_in_silence(
     assert f"{bias} (7)" in shown.problem
     np.savez(path, **{weight: W, bias: np.ones(3), "given": B})
     np.testing.assert_array_equal(load(path, bias="given").bias, B)
-    np.savez(path, **{weight: W.T, bias: np.ones((2, 2, 1))})  # no vector, on whichever side
-    with pytest.raises(UncorkError, match=r"\(2 × 2 × 1\) is by its name the bias") as raised:
+    np.savez(path, **{weight: W.T, bias: np.ones((2, 2, 2))})  # no vector, on whichever side
+    with pytest.raises(UncorkError, match=r"\(2 × 2 × 2\) is by its name the bias") as raised:
         load(path)
     assert "--transpose" not in str(raised.value)
 
@@ -167,7 +183,7 @@ def test_one_number_for_all_classes_changes_nothing_and_is_noted(
 @pytest.mark.parametrize("bias", ["final_logits_bias", "lm_head.bias"])
 def test_a_tied_embedding_may_be_padded_beyond_its_bias(tmp_path: Path, bias: str) -> None:
     np.savez(tmp_path / "m.npz", **{"model.shared.weight": W, bias: B[:3]})
-    found = find(tmp_path / "m.npz")
+    found = find(tmp_path / "m.npz", weight="model.shared.weight")
     assert (found.weight_name, found.bias_name) == ("model.shared.weight", None)
 
 

@@ -222,6 +222,7 @@ def test_hostile_labels_are_shown_as_text_and_nothing_runs(watch: Watch, hostile
     assert texts[9] == "␣␣"
     assert texts[12] == HOSTILE[12]
     assert texts[13] == "◌́"
+    assert texts[14:] == ["U+3164", "␣the"]
     assert len(texts[10]) < 100
     assert page.locator("main script, main img, dialog script, dialog img").count() == 0
     directions = page.locator(".row .cell-label bdi").evaluate_all(

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from uncork.errors import UncorkError
 from uncork.load.contents import printable
+from uncork.load.vocabulary.visible import visible
 from uncork.reading import Reading, doubt_lines
 from uncork.whole_file import whole_file
 
@@ -53,12 +54,7 @@ def note(message: str) -> None:
 
 def shown(label: str) -> str:
     """A label as text for a terminal: nothing in it can steer, hide or overflow the line."""
-    if not label:
-        return "(empty)"
-    if label.isspace():
-        return repr(label)
-    text = printable(label)
-    return text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…"
+    return visible(label, _LONGEST_LABEL)
 
 
 def print_doubts(out: Console, reading: Reading | None) -> None:

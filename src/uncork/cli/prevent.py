@@ -18,7 +18,7 @@ from uncork.audit.run import check_time_limit
 from uncork.cli import options
 from uncork.cli.changed_copy import drafted, put_in_place, read_back
 from uncork.cli.files import Reads, Writes
-from uncork.cli.output import console, emit_json, print_doubts
+from uncork.cli.output import console, emit_json, print_doubts, shown
 from uncork.cli.random import Init
 from uncork.domain import parse_domain
 from uncork.errors import UncorkError
@@ -309,5 +309,5 @@ def _print(
 def _some(head: Head, classes: np.ndarray) -> str:
     """The labels of the first of them, and how many more there are."""
     rest = len(classes) - _LISTED
-    listed = ", ".join(printable(head.label(int(t))) for t in classes[:_LISTED])
+    listed = ", ".join(shown(head.label(int(t))) for t in classes[:_LISTED])
     return listed + (f" and {rest:,} more" if rest > 0 else "")

@@ -13,7 +13,7 @@ import numpy as np
 
 from uncork.errors import UncorkError
 from uncork.head import Head
-from uncork.load.contents import printable
+from uncork.load.vocabulary.visible import visible
 from uncork.report.drawing import INK, LOST, check_figure
 
 # Okabe and Ito's colours without their red, which is kept for classes that can never win; then
@@ -56,15 +56,10 @@ def mixed(colour: str, other: str, share: float) -> tuple[float, float, float]:
 def names(head: Head) -> list[str]:
     """What each class is called in the picture: its label, or a letter, or its number."""
     if head.labels is not None:
-        return [_short(label) for label in head.labels]
+        return [visible(label, _LONGEST_LABEL) for label in head.labels]
     if head.classes <= 26:
         return [chr(ord("A") + t) for t in range(head.classes)]
     return [str(t) for t in range(head.classes)]
-
-
-def _short(label: str) -> str:
-    shown = printable(label[:64]).strip() or repr(label[:4])
-    return shown if len(shown) <= _LONGEST_LABEL else shown[: _LONGEST_LABEL - 1] + "…"
 
 
 def text(axes: Any, where: Any, label: str, *, halo: float = 2.0, **style: Any) -> None:

@@ -22,7 +22,9 @@ _LISTED = 8  # how many tensors an error names before it says "and N more"
 class Tensor:
     """One array of a file, known by its header and read only when it is asked for.
 
-    `folded` and `doubts` as in `Choice`: of this tensor, whoever chooses it.
+    `folded` says how it is made where it is not stored as such, `doubts` what the file leaves open
+    about it; `part_of` names the weight whose codes or scales it holds, `slice_of` the stored
+    tensor that it is one matrix of.
     """
 
     name: str
@@ -31,11 +33,15 @@ class Tensor:
     read: Callable[[], np.ndarray] = field(repr=False, compare=False)
     folded: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    part_of: str = ""
+    slice_of: str = ""
 
     @property
     def matrix_shape(self) -> tuple[int, int] | None:
-        """The shape as a matrix: two dimensions, or a 1×1 convolution's four; else None."""
-        if len(self.shape) == 2 or (len(self.shape) == 4 and self.shape[2:] == (1, 1)):
+        """The shape as a matrix: two dimensions, or a convolution's of width one; else None."""
+        if self.part_of:
+            return None
+        if len(self.shape) == 2 or self.shape[2:] in ((1,), (1, 1)):
             return self.shape[0], self.shape[1]
         return None
 
@@ -63,6 +69,7 @@ class Choice:
     folded: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     sides_open: bool = False
+    bias_settled: bool = False  # the source says which bias is added, be it none
 
 
 @dataclass(frozen=True)
@@ -133,14 +140,6 @@ class AmbiguousError(UncorkError):
     """The file can be read, but does not say by itself which tensor is the head."""
 
 
-def sigmoid_for_each(what: str) -> str:
-    """The note on a head whose scores each pass a sigmoid of their own."""
-    return (
-        f"{what} ends in a sigmoid for each class: if the model gives any number of labels at "
-        "once, there is no argmax between them"
-    )
-
-
 def require_file(path: Path) -> None:
     """Refuse what is no regular file: opening a pipe would wait for ever."""
     if not path.is_file():
@@ -199,7 +198,7 @@ def choose_by_hand(
                 f"{classes} classes and {features} features" + (f": {hint}" if hint else "")
             )
         return _whole(contents, replace(choice, bias=offset, bias_name=bias))
-    if choice.bias_name is not None:
+    if choice.bias_name is not None or choice.bias_settled:
         return _whole(contents, choice)
     # `paired_bias` only ever returns a vector of the right length.
     partner = paired_bias(contents.tensors, choice.weight_name, classes)
@@ -225,7 +224,11 @@ def _whole(contents: Contents, choice: Choice) -> Choice:
     """The choice with what its tensors carry of what was worked into them."""
     names = [name for name in (choice.weight_name, choice.bias_name) if name in contents.tensors]
     tensors = [contents.tensors[name] for name in names if name is not None]
-    folded = [f"{printable(t.name)}: {text}" for t in tensors for text in t.folded]
+    folded = [
+        text if t.name == choice.weight_name else f"{printable(t.name)}: {text}"
+        for t in tensors
+        for text in t.folded
+    ]
     doubts = [text for t in tensors for text in t.doubts]
     return replace(
         choice,
@@ -301,7 +304,13 @@ def _turned(contents: Contents, tensor: Tensor | None, transpose: bool) -> Choic
     # A bias that fitted the rows need not fit the columns: the caller looks for it again.
     why = f"{choice.why}, classes are its columns"
     return replace(
-        choice, weight=choice.weight.T, bias=None, bias_name=None, why=why, sides_open=False
+        choice,
+        weight=choice.weight.T,
+        bias=None,
+        bias_name=None,
+        bias_settled=False,
+        why=why,
+        sides_open=False,
     )
 
 
@@ -336,6 +345,11 @@ def _other_side(
 def as_matrix(path: Path, tensor: Tensor) -> np.ndarray:
     """The tensor as a matrix (rows, columns), or an error that says its shape."""
     shape = tensor.matrix_shape
+    if tensor.part_of:
+        raise UncorkError(
+            f"{path}: {tensor} is a part of {printable(tensor.part_of)}, which is stored as codes: "
+            f"name that with --weight {printable(tensor.part_of)}"
+        )
     if shape is None:
         raise UncorkError(
             f"{path}: {tensor} has {len(tensor.shape)} dimensions; a weight needs two, "

@@ -18,6 +18,7 @@ import numpy as np
 from uncork.domain import Box, LayerNorm, RMSNorm
 from uncork.errors import UncorkError
 from uncork.load.activation_ranges import RANGES
+from uncork.load.codes import decoded
 from uncork.load.contents import (
     AmbiguousError,
     Choice,
@@ -27,9 +28,9 @@ from uncork.load.contents import (
     Vocabulary,
     as_matrix,
     listing,
-    sigmoid_for_each,
 )
-from uncork.load.hugging_face.configured import check_type, configured
+from uncork.load.decisions import sigmoids
+from uncork.load.hugging_face.configured import configured
 
 _KIND = "torch module"
 # Types that NumPy lacks: read bit for bit as integers, and named again.
@@ -58,10 +59,11 @@ def read_module(model: Any) -> Contents:
     model = _unwrapped(model)
     path = Path(f"<{type(model).__name__}>")
     _refuse_adapter(path, model)
-    tensors = {name: _tensor(path, name, value) for name, value in model.state_dict().items()}
-    if not tensors:
+    stored = {name: _tensor(path, name, value) for name, value in model.state_dict().items()}
+    if not stored:
         raise UncorkError(f"{path} has no parameters")
     config = _configuration(model)
+    tensors = decoded(path, stored, config, of_a_model=True)
     if config is not None:
         _check_output_layer(path, model, tensors, config)
         return configured(path, _KIND, config, tensors, functools.partial(_labels, config))
@@ -104,7 +106,18 @@ def _tensor(path: Path, name: str, value: Any) -> Tensor:
     if shape is None:  # extra state that a module keeps beside its tensors
         return Tensor(name, (), type(value).__name__, functools.partial(_refuse, path, name, value))
     kind = str(value.dtype).removeprefix("torch.")
-    return Tensor(name, tuple(shape), kind, functools.partial(_array, path, name, value))
+    own = _own_dequantize(value)
+    folded = () if own is None else (f"dequantised by {own.__name__}.dequantize()",)
+    read = functools.partial(_array, path, name, value)
+    return Tensor(name, tuple(shape), kind, read, folded=folded)
+
+
+def _own_dequantize(value: Any) -> type | None:
+    """The class of a tensor that holds codes and knows how to dequantise them, as torchao's do."""
+    import torch
+
+    own = type(value).__mro__[: type(value).__mro__.index(torch.Tensor)]
+    return own[0] if any("dequantize" in vars(one) for one in own) else None
 
 
 def _refuse(path: Path, name: str, value: Any) -> np.ndarray:
@@ -122,6 +135,8 @@ def _array(path: Path, name: str, value: Any) -> np.ndarray:
     if hasattr(value, "full_tensor"):  # spread over several devices
         value = value.full_tensor()
     value = value.detach()
+    if _own_dequantize(value) is not None:
+        value = value.dequantize()
     if value.layout != torch.strided or value.is_quantized:
         raise UncorkError(f"{path}: {name} is sparse or quantised: make it dense first")
     value = value.cpu()
@@ -202,7 +217,6 @@ class _Plain:
         name, why = self._head()
         weight = f"{name}.weight" if name else "weight"
         tensor = self.tensors[weight]
-        check_type(self.path, tensor)
         bias_name = f"{weight.removesuffix('weight')}bias"
         bias = self.tensors[bias_name].read() if bias_name in self.tensors else None
         return Choice(
@@ -215,7 +229,7 @@ class _Plain:
         for steps in _sequences(self.model, ""):
             at = next((k for k, (inner, _) in enumerate(steps) if inner == name), len(steps))
             if any(type(module).__name__ in _SIGMOIDS for _, module in steps[at + 1 :]):
-                return (sigmoid_for_each("the model"),)
+                return (sigmoids(name or "it"),)
         return ()
 
     def around(self, name: str) -> Choice | None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from uncork.errors import UncorkError
 from uncork.load.archive import read_rest
+from uncork.load.codes import decoded
 from uncork.load.contents import Contents, Tensor
 from uncork.load.marian_file import with_marian
 from uncork.load.naming import choose_by_name, choose_columns
@@ -46,13 +47,13 @@ def read_npy(path: Path) -> Contents:
         order = "F" if fortran else "C"
         return np.memmap(path, dtype, "r", start, shape or (1,), order).reshape(shape)  # type: ignore[call-overload]
 
-    tensors = {"array": Tensor("array", shape, _name(dtype), read)}
+    tensors = decoded(path, {"array": Tensor("array", shape, _name(dtype), read)})
     return Contents(path, "npy", tensors, functools.partial(choose_by_name, path, tensors))
 
 
 def read_npz(path: Path) -> Contents:
     """The named arrays of a zip archive; each is decompressed only when it is read."""
-    tensors: dict[str, Tensor] = {}
+    stored: dict[str, Tensor] = {}
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         if len(members) > _MOST_MEMBERS:
@@ -71,9 +72,10 @@ def read_npz(path: Path) -> Contents:
                     f"header, but it holds {member.file_size}: the file is damaged"
                 )
             read = functools.partial(_read_member, path, member.filename, where)
-            tensors[name] = Tensor(name, shape, _name(dtype), read)
-    if not tensors:
+            stored[name] = Tensor(name, shape, _name(dtype), read)
+    if not stored:
         raise UncorkError(f"{path} is a zip archive without NumPy arrays: is it an .npz file?")
+    tensors = decoded(path, stored)
     choose = functools.partial(choose_by_name, path, tensors)
     around = functools.partial(choose_columns, path, tensors)
     return with_marian(Contents(path, "npz", tensors, choose, around))

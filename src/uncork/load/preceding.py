@@ -52,7 +52,9 @@ def _norm(
     located: Located, step: Norm, tensors: Mapping[str, Tensor], features: int
 ) -> tuple[Domain, str] | None:
     matrix, shift = _array(tensors, located.project), _array(tensors, located.project_offset)
-    width = features
+    width = features // step.times
+    if width * step.times != features:
+        return None
     if matrix is not None:
         if matrix.ndim != 2 or matrix.shape[0] != features:
             return None
@@ -62,6 +64,18 @@ def _norm(
     if any(array is not None and array.shape != (width,) for array in (gain, offset)):
         return None
     steps = [f"{step.kind} {_parameters(located, step)}"]
+    if step.times > 1:
+        # Side by side, their lengths are known one by one; together they are bounded by both.
+        gain, offset = (a if a is None else np.tile(a, step.times) for a in (gain, offset))
+        width = features
+        steps[0] += f", {step.times} outputs of it side by side,"
+    if located.layout.divisor:
+        divisor = _divisor(located)
+        if divisor is None:
+            return None
+        gain = (np.ones(width) if gain is None else gain) / divisor
+        offset = None if offset is None else offset / divisor
+        steps.append(f"the divisor {divisor:g} ({' / '.join(located.layout.divisor)})")
     if located.layout.shrink and _shrinks(located):
         # A power of two in T5's own sizes; elsewhere within rounding, as the model's product is.
         gain = (np.ones(width) if gain is None else gain) * float(features) ** -0.5
@@ -75,6 +89,15 @@ def _norm(
         steps.append(f"the linear map {printable(str(located.project))}")
     last = ", then ".join(steps) + (" precede the head" if len(steps) > 1 else " precedes the head")
     return (inner if matrix is None else Image(inner, matrix, shift)), last
+
+
+def _divisor(located: Located) -> float | None:
+    """What the head's input is divided by; None where the configuration does not say."""
+    found = [located.config.get(key) for key in located.layout.divisor]
+    sizes = [float(v) for v in found if isinstance(v, int | float) and v > 0]
+    if not sizes or len(sizes) < len(found):
+        return None
+    return sizes[0] / (sizes[1] if len(sizes) > 1 else 1.0)
 
 
 def _gain(step: Norm, stored: np.ndarray | None) -> np.ndarray | None:

@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from uncork.errors import UncorkError
+from uncork.load.codes import decoded
 from uncork.load.contents import Contents, Tensor, require_file
 from uncork.load.hugging_face.remote import remote
 from uncork.load.naming import choose_by_name, choose_columns
@@ -20,6 +21,7 @@ from uncork.load.naming import choose_by_name, choose_columns
 _TYPES: dict[str, Any] = {
     "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16,
     "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2,
+    "F8_E8M0": ml_dtypes.float8_e8m0fnu,
     "I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8,
     "U64": np.uint64, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8, "BOOL": np.bool_,
 }  # fmt: skip
@@ -57,12 +59,13 @@ def read_safetensors(path: Path) -> Contents:
     if not isinstance(header, dict):
         raise UncorkError(f"{path} has no readable safetensors header: it is not a table")
     begin = 8 + length
-    tensors = {}
+    stored = {}
     for name, entry in header.items():
         if name != "__metadata__":
-            tensors[name] = _tensor(path, name, entry, begin, size)
-    if not tensors:
+            stored[name] = _tensor(path, name, entry, begin, size)
+    if not stored:
         raise UncorkError(f"{path} holds no tensors")
+    tensors = decoded(path, stored)
     choose = functools.partial(choose_by_name, path, tensors)
     return Contents(
         path, "safetensors", tensors, choose, functools.partial(choose_columns, path, tensors)

@@ -125,7 +125,7 @@ def _sided(path: Path, choice: Choice, labels: Source | Sequence[str] | None) ->
         return turned_to(choice, "the number of labels")
     if by_rows and not by_columns:
         return kept_at(choice, "the number of labels")
-    if columns < rows:
+    if columns < rows or choice.weight_name.endswith(".weight"):  # a layer of torch: out × in
         return choice
     doubt = (
         f"nothing in {path.name} says whether the classes of {printable(choice.weight_name)} are "

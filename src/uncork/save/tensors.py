@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from uncork.errors import UncorkError
-from uncork.load.contents import bias_names
+from uncork.load.contents import Tensor, bias_names
 from uncork.load.source import Found
 from uncork.save.write import rounded
 
@@ -16,19 +16,18 @@ def replaced_tensors(
     """The tensors that change, by name, in the types and shapes that the file has them in."""
     tensors, path = found.contents.tensors, found.contents.path
     stored = tensors[found.weight_name]
-    raw = stored.read()
-    matrix = raw.reshape(stored.matrix_shape or raw.shape)
-    new = rounded(weight, raw.dtype, f"{path}: {found.weight_name}")
-    if _same(matrix, found.head.weight):
-        laid_out = new
-    elif _same(matrix.T, found.head.weight):
-        laid_out = new.T
-    else:
+    if stored.slice_of:
         raise UncorkError(
-            f"{path}: {found.weight_name} is not used as it is stored, so it cannot be replaced: "
+            f"{path}: {found.weight_name} is a part of {stored.slice_of}, which cannot be replaced "
+            "in part: write .npz instead"
+        )
+    raw = stored.read()
+    changed = {} if stored.folded else {found.weight_name: _laid_out(found, stored, raw, weight)}
+    if stored.folded and not np.array_equal(weight, found.head.weight):
+        raise UncorkError(
+            f"{path}: {found.weight_name} is stored as codes, which cannot hold a new weight: "
             "write .npz instead"
         )
-    changed = {found.weight_name: np.ascontiguousarray(laid_out).reshape(raw.shape)}
     if found.bias_name is not None:
         old = tensors[found.bias_name].read()
         values = np.zeros(old.shape) if bias is None else bias.reshape(old.shape)
@@ -43,6 +42,22 @@ def replaced_tensors(
             )
         changed[name] = rounded(bias, raw.dtype, f"{path}: {name}")
     return changed
+
+
+def _laid_out(found: Found, stored: Tensor, raw: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """The new weight with its classes on the side, and in the type, that the stored one has."""
+    path, matrix = found.contents.path, raw.reshape(stored.matrix_shape or raw.shape)
+    new = rounded(weight, raw.dtype, f"{path}: {found.weight_name}")
+    if _same(matrix, found.head.weight):
+        laid_out = new
+    elif _same(matrix.T, found.head.weight):
+        laid_out = new.T
+    else:
+        raise UncorkError(
+            f"{path}: {found.weight_name} is not used as it is stored, so it cannot be replaced: "
+            "write .npz instead"
+        )
+    return np.ascontiguousarray(laid_out).reshape(raw.shape)
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:

@@ -33,6 +33,11 @@ def check_format(found: Found, out: str | os.PathLike[str], *, needs_bias: bool)
     suffix = path.suffix.lower()
     if suffix == ".npz":
         return "npz"
+    if _in_codes(found) and not needs_bias:
+        raise UncorkError(
+            f"{found.contents.path} stores {found.weight_name} as codes, which cannot hold a new "
+            "weight: name an output that ends in .npz to get the head alone"
+        )
     if kind not in FORMATS:
         raise UncorkError(
             f"{found.contents.path} is of format {kind}, which is not written: name an output that "
@@ -54,10 +59,11 @@ def write_head(
 ) -> None:
     """A copy of the file behind `found` with another head: weight (C, d) and bias (C,) or None.
 
-    The format is the source's own; whatever the source, an `out` that ends in .npz holds the
-    head alone. A bias where the file had none is added; where it had one and there is none now,
-    zeros are stored. Values are rounded to the type that the file stores them in: read the result
-    back before you make claims about it. `out` is replaced only once all is written.
+    The format is the source's own; whatever the source (an .npz of codes too), an `out` that ends
+    in .npz holds the head alone. A bias where the file had none is added; where it had one and
+    there is none now, zeros are stored. Values are rounded to the type that the file stores them
+    in: read the result back before you make claims about it. `out` is replaced only once all is
+    written.
     """
     path = Path(out)
     kind = check_format(found, path, needs_bias=bias is not None)
@@ -66,7 +72,8 @@ def write_head(
             f"the new weight has shape {weight.shape}, the head of {found.contents.path} "
             f"{found.head.weight.shape}: they must agree"
         )
-    name = FORMATS[kind] if _kind(found) == kind else "numpy_files:write_plain"
+    alone = _kind(found) != kind or (kind == "npz" and _in_codes(found))
+    name = "numpy_files:write_plain" if alone else FORMATS[kind]
     module, function = name.split(":")
     writer: Writer = getattr(importlib.import_module(f"uncork.save.{module}"), function)
     try:
@@ -86,6 +93,12 @@ def write_head(
 
 def _kind(found: Found) -> str:
     return _FAMILY.get(found.contents.format, found.contents.format)
+
+
+def _in_codes(found: Found) -> bool:
+    """Whether the file holds the weight as codes, from which it was made when it was read."""
+    stored = found.contents.tensors.get(found.weight_name)
+    return stored is not None and bool(stored.folded)
 
 
 def rounded(values: np.ndarray, dtype: np.dtype, what: str) -> np.ndarray:

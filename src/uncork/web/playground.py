@@ -16,7 +16,7 @@ import numpy as np
 from uncork.domain import Box, Unbounded
 from uncork.errors import UncorkError
 from uncork.head import Head
-from uncork.load.contents import printable
+from uncork.load.vocabulary.visible import visible
 
 MOST_CLASSES = 10  # as many as the page has colours for
 _LARGEST = 1e6  # what the page's own fields take
@@ -76,7 +76,8 @@ def _as_json(head: Head) -> str:
         raise UncorkError(
             f"the largest weight is {np.abs(rows).max():g}: the playground takes up to {_LARGEST:g}"
         )
-    names = None if head.labels is None else [_shown(label) for label in head.labels]
+    labels = head.labels
+    names = None if labels is None else [visible(label, _LONGEST_LABEL) for label in labels]
     described = {
         "rows": rows.tolist(), "names": names, "bias": head.bias is not None, "box": _box(head),
     }  # fmt: skip
@@ -98,9 +99,3 @@ def _box(head: Head) -> float | None:
     raise UncorkError(
         f"the playground knows boxes box:R and the unbounded domain, not {head.domain}"
     )
-
-
-def _shown(label: str) -> str:
-    """A label as it is shown: short, and characters that cannot be seen as their code points."""
-    visible = printable(label[:64]) or "(empty)"
-    return visible if len(visible) <= _LONGEST_LABEL else visible[: _LONGEST_LABEL - 1] + "…"

@@ -38,7 +38,8 @@ _SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 _MOST_SPLITS = 1000
 _OUTPUT, _EMBEDDING, _CLASSIFIER = "output.weight", "token_embd.weight", "cls.output.weight"
 # Token types of `tokenizer.ggml.token_type`.
-_UNKNOWN, _CONTROL, _UNUSED = 2, 3, 5
+_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5
+_AS_WRITTEN = (_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED)
 _ENCODERS = ("t5encoder", "gemma-embedding", "clip", "wavtokenizer-dec")
 
 
@@ -261,5 +262,7 @@ def _vocabulary(
         f"metadata {key!r}",
         special=np.flatnonzero((kinds == _CONTROL) | (kinds == _UNKNOWN)).tolist(),
         unused=unused,
+        # llama.cpp writes these as they are, and decodes only the others from bytes.
+        literal=np.flatnonzero(np.isin(kinds, _AS_WRITTEN)).tolist(),
         byte_level=metadata.get("tokenizer.ggml.model") == "gpt2",
     )

@@ -32,6 +32,7 @@ class Norm:
     at: str
     gain: str = STORED
     when: tuple[Condition, ...] = ()
+    times: int = 1  # how many of its outputs stand side by side in the head's input
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,14 @@ class Layout:
     before: tuple[Norm | Activation, ...] = ()  # the first that is there and whose conditions hold
     project: str = ""  # a linear map between norm and head, where there is one
     shrink: str = ""  # setting under which the head's input is divided by √d_model
+    divisor: tuple[str, ...] = ()  # a setting, or the ratio of two, that divides the head's input
     always_tied: bool = False  # whatever `tie_word_embeddings` says
     padding: bool = False  # inputs at padded positions are zeroed after the norm
+    partner: str = ""  # a second head: the logits are the mean of both
+    beside: bool = False  # the partner has an input of its own, beside that of the head
+    continued: str = ""  # a matrix, features × classes, with the features past the head's own
+    books: tuple[str, ...] = ()  # heads of codebooks, of which none is the head by itself
+    refused: tuple[tuple[Condition, str], ...] = ()  # settings under which no matrix is the head
 
 
 def _layer(at: str, *when: Condition, gain: str = STORED) -> Norm:
@@ -82,6 +89,9 @@ _BLOOM = _language(_layer("transformer.ln_f"), "transformer.word_embeddings")
 _MPT = _language(_layer("transformer.norm_f"), "transformer.wte")
 _MAMBA = _language(_rms("backbone.norm_f"), "backbone.embeddings")
 _LFM2 = _language(_rms("model.embedding_norm"), "model.embed_tokens")
+_DECODER = Layout(
+    ("proj_out",), ("model.decoder.embed_tokens",), before=(_layer("model.decoder.norm"),)
+)
 _NEOX = _language(
     _layer("gpt_neox.final_layer_norm"), "gpt_neox.embed_in", "lm_head", "embed_out"
 )  # fmt: skip
@@ -134,6 +144,11 @@ def _electra(base: str) -> Layout:
 _XLM = Layout(
     ("pred_layer.proj",), ("transformer.embeddings",),
     before=(_layer("transformer.layer_norm2.{last}"),), padding=True,
+    refused=((
+        ("asm", False, False),
+        "its adaptive softmax spreads the classes over several matrices, so that no single one is "
+        "the head",
+    ),),
 )  # fmt: skip
 
 
@@ -147,6 +162,13 @@ def _ctc(base: str) -> Layout:
                    ("do_stable_layer_norm", False, False), plain),
         ),
     )  # fmt: skip
+
+
+_FRAMES = (_layer("encoder.layers.{last}.norm_out"),)
+
+
+def _ctc_of(before: Norm) -> Layout:
+    return Layout(("lm_head",), before=(replace(before, when=(("add_adapter", False, False),)),))
 
 
 def _each(types: str, layout: Layout) -> dict[str, Layout]:
@@ -163,13 +185,24 @@ LANGUAGE: dict[str, Layout] = {
         "flex_olmo hy_v3 hyperclovax jetmoe minimax minimax_m2 ministral ministral3 "
         "hunyuan_v1_dense hunyuan_v1_moe dots1 llama4_text olmo_hybrid "
         "solar_open mimo_v2_flash youtu zaya gemma3n_text gemma4_text qwen2_vl_text "
-        "qwen2_5_vl_text qwen3_vl_text qwen3_vl_moe_text glm4v_text glm4v_moe_text eurobert",
+        "qwen2_5_vl_text qwen3_vl_text qwen3_vl_moe_text glm4v_text glm4v_moe_text eurobert "
+        "axk1 axk2 beam chameleon deepseek_v32 emu3_text_model flint glm_moe_dsa hy_v4 kolibri1 "
+        "laguna mellum mistral4 phi4_multimodal deepseek_ocr2_text "
+        "gemma4_unified_text glm_ocr_text idefics kimi_linear longcat_flash "
+        "muse_glimmer_text openai_privacy_filter paddleocr_vl_text qwen2_5_omni_text "
+        "qwen3_omni_moe_text step3p7_text unlimited_ocr_text cosmos3_edge_text "
+        "ernie4_5_vl_moe_text hunyuan_vl_text",
         _LLAMA,
     ),
     **_each(
-        "gemma gemma2 gemma3_text vaultgemma qwen3_next qwen3_5_text qwen3_5_moe_text", _GEMMA
+        "gemma gemma2 gemma3_text vaultgemma qwen3_next qwen3_5_text qwen3_5_moe_text "
+        "minimax_m3_vl_text step3p5",
+        _GEMMA,
     ),
-    **_each("starcoder2 stablelm phimoe jais2 cohere cohere2 cohere2_moe", _STARCODER),
+    **_each(
+        "starcoder2 stablelm phimoe jais2 cohere cohere2 cohere2_moe cohere_compass_text",
+        _STARCODER,
+    ),
     **_each("phi persimmon", _PHI),
     **_each("jamba bamba zamba zamba2 falcon_h1", _JAMBA),
     **_each("gpt2 gpt-sw3 gpt_bigcode gpt_neo gptj codegen", _GPT2),
@@ -182,7 +215,49 @@ LANGUAGE: dict[str, Layout] = {
     "dbrx": _MPT,
     "gpt_neox": _NEOX,
     "nemotron": _language(_layer("model.norm", gain=ONE_PLUS), "model.embed_tokens"),
-    "nemotron_h": _language(_rms("model.norm_f"), "model.embeddings"),
+    "nemotron_h": Layout(
+        ("lm_head",), ("model.embeddings", "backbone.embeddings"),
+        before=(_rms("model.norm_f"), _rms("backbone.norm_f")),
+    ),
+    "deepseek_v4": _language(_rms("model.norm"), "model.embed_tokens", "lm_head", "head"),
+    "bailing_hybrid": _language(_rms("model.norm"), "model.word_embeddings"),
+    "moshi": replace(_LLAMA, tied=()),  # its embedding has a row more
+    "minicpm3": replace(_LLAMA, divisor=("hidden_size", "dim_model_base")),
+    "inkling_text": Layout(
+        ("lm_head", "model.llm.unembed"), divisor=("logits_mup_width_multiplier",),
+        before=(_rms("model.norm"), _rms("model.llm.norm")),
+    ),
+    "mistral_large4_text": _language(
+        _rms("model.norm"), "model.embed_tokens", "lm_head", "output"
+    ),
+    "hrm_text": _language(_rms("", gain=NO_PARAMETERS), "model.embed_tokens"),
+    "imagegpt": Layout(("lm_head",), before=(_rms("transformer.ln_f"),)),
+    "cpmant": _language(_rms("cpmant.encoder.output_layernorm"), "cpmant.input_embedding"),
+    "git": Layout(("output",), before=(_layer("git.encoder.layer.{last}.output.LayerNorm"),)),
+    "csm": Layout(("lm_head",), before=(_rms("backbone_model.norm"),)),
+    "bert-generation": Layout(
+        ("lm_head.decoder",), ("bert.embeddings.word_embeddings",), ("lm_head.bias",),
+        (_layer("bert.encoder.layer.{last}.output.LayerNorm"),),
+    ),
+    # The bias that lies beside its head is added to nothing.
+    "reformer": Layout(("lm_head.decoder",), before=(_layer("reformer.encoder.layer_norm"),)),
+    "xlnet": Layout(
+        ("lm_loss",), ("transformer.word_embedding",),
+        before=(_layer("transformer.layer.{last}.ff.layer_norm"),),
+    ),
+    "csm_depth_decoder_model": Layout(
+        (), before=(_rms("model.norm"),), books=("codebooks_head.weight[{last}]",)
+    ),
+    "musicgen_decoder": Layout(
+        (), before=(_layer("model.decoder.layer_norm"),), books=("lm_heads.{last}.weight",)
+    ),
+    "musicgen_melody_decoder": Layout(
+        (), before=(_layer("model.decoder.layer_norm"),), books=("lm_heads.{last}.weight",)
+    ),
+    "dia": Layout((), before=(_rms("model.decoder.norm"),), books=("logits_dense.weight[{last}]",)),
+    "higgs_audio_v2": Layout(
+        (), before=(_rms("model.norm"),), books=("audio_lm_head.weight[{last}]",)
+    ),
     "olmo": _language(_layer("", gain=NO_PARAMETERS), "model.embed_tokens"),
     "nanochat": _language(_rms("", gain=NO_PARAMETERS), "model.embed_tokens"),
     "recurrent_gemma": _language(
@@ -208,6 +283,49 @@ LANGUAGE: dict[str, Layout] = {
         ("output_projection",), ("model.decoder.embed_tokens",),
         before=(_layer("model.decoder.layers.{last}.final_layer_norm"),),
     ),
+    **_each("canary moonshine moonshine_streaming", _DECODER),
+    "cohere_asr": Layout(
+        ("proj_out", "log_softmax.mlp.layer0"),
+        before=(
+            _layer("model.decoder.norm"), _layer("model.transf_decoder._decoder.final_layer_norm"),
+        ),
+    ),
+    "pp_formulanet": Layout(("lm_head",), before=(_layer("model.decoder.layer_norm"),)),
+    **_each(
+        "seamless_m4t seamless_m4t_v2",
+        Layout(("lm_head",), ("shared", "text_decoder.embed_tokens"),
+               before=(_layer("text_decoder.layer_norm"),)),
+    ),
+    "speecht5": Layout(
+        ("text_decoder_postnet.lm_head",), ("speecht5.decoder.prenet.embed_tokens",),
+        before=(_layer("speecht5.decoder.wrapped_decoder.layers.{last}.final_layer_norm"),),
+    ),
+    "prophetnet": Layout(
+        ("lm_head",), ("prophetnet.word_embeddings", "prophetnet.decoder.word_embeddings"),
+        before=(_layer("prophetnet.decoder.layers.{last}.feed_forward_layer_norm"),),
+    ),
+    "t5gemma": Layout(
+        ("lm_head.out_proj",), ("model.decoder.embed_tokens",),
+        before=(_rms("model.decoder.norm", gain=ONE_PLUS_FLOAT32),),
+    ),
+    "t5gemma2": Layout(
+        ("lm_head.out_proj",), ("model.encoder.embed_tokens", "model.decoder.embed_tokens"),
+        before=(_rms("model.decoder.norm", gain=ONE_PLUS_FLOAT32),),
+    ),
+    "pix2struct": Layout(
+        ("decoder.lm_head",), ("decoder.embed_tokens",), before=(_rms("decoder.final_layer_norm"),)
+    ),
+    "udop": replace(_T5, shrink="tie_word_embeddings", always_tied=False),
+    **_each(
+        "kosmos-2 kosmos-2.5",
+        Layout(("text_model.lm_head",), ("text_model.model.embed_tokens",),
+               before=(_layer("text_model.model.layer_norm"),)),
+    ),
+    "blip": Layout(
+        ("text_decoder.cls.predictions.decoder",),
+        ("text_decoder.bert.embeddings.word_embeddings",), ("text_decoder.cls.predictions.bias",),
+        (_layer("text_decoder.cls.predictions.transform.LayerNorm"),),
+    ),
     "whisper": Layout(
         ("proj_out",), ("model.decoder.embed_tokens",), before=(_layer("model.decoder.layer_norm"),)
     ),
@@ -230,9 +348,32 @@ LANGUAGE: dict[str, Layout] = {
             "bert": "bert", "big_bird": "bert", "megatron-bert": "bert", "ernie": "ernie",
             "fnet": "fnet", "layoutlm": "layoutlm", "mra": "mra", "nystromformer": "nystromformer",
             "roc_bert": "roc_bert", "roformer": "roformer", "tapas": "tapas", "yoso": "yoso",
-            "squeezebert": "transformer",
+            "squeezebert": "transformer", "lxmert": "lxmert", "visual_bert": "visual_bert",
         }.items()
     },
+    **{
+        kind: Layout(
+            ("mlm_score.decoder",), (embedding,), ("mlm_score.bias",),
+            (_layer("mlm_score.transform.LayerNorm"),),
+        )
+        for kind, embedding in {
+            "vilt": "vilt.embeddings.text_embeddings.word_embeddings",
+            "bridgetower": "bridgetower.text_model.embeddings.word_embeddings",
+        }.items()
+    },
+    "flava": Layout(
+        ("mlm_head.decoder",), ("flava.text_model.embeddings.word_embeddings",),
+        ("mlm_head.bias",), (_layer("mlm_head.transform.LayerNorm"),),
+    ),
+    "mobilebert": replace(_bert("mobilebert"), continued="cls.predictions.dense"),
+    "perceiver": Layout(
+        (), ("perceiver.input_preprocessor.embeddings",), ("embedding_decoder.bias",),
+        always_tied=True,
+    ),
+    "funnel": Layout(
+        ("lm_head",), ("funnel.embeddings.word_embeddings",),
+        before=(_layer("funnel.decoder.layers.{last}.ffn.layer_norm"),),
+    ),
     "nomic_bert": _bert("nomic_bert", "layer_norm"),
     "rembert": replace(_bert("rembert"), tied=(), before=(_layer("cls.predictions.LayerNorm"),)),
     **{
@@ -241,9 +382,29 @@ LANGUAGE: dict[str, Layout] = {
             "roberta": "roberta", "xlm-roberta": "roberta", "camembert": "roberta",
             "xlm-roberta-xl": "roberta", "xmod": "roberta", "longformer": "longformer",
             "mpnet": "mpnet", "ibert": "ibert", "data2vec-text": "data2vec_text", "esm": "esm",
-            "roberta-prelayernorm": "roberta_prelayernorm", "gte": "gte",
+            "roberta-prelayernorm": "roberta_prelayernorm", "luke": "luke",
+            "jina_embeddings_v3": "roberta", "esmc": "esmc",
         }.items()
     },
+    # Saved as its authors have it, the norm goes by another name.
+    "gte": replace(
+        _roberta("gte"), before=(_layer("lm_head.layer_norm"), _layer("lm_head.norm"))
+    ),
+    "modernvbert": Layout(
+        ("lm_head",), ("model.text_model.embeddings.tok_embeddings",),
+        before=(_layer("projection_head.norm"),),
+    ),
+    "ultrabert": Layout(
+        ("decoder", "cls", "head.decoder"),
+        before=(Activation("gelu_pytorch_tanh", "head.linear2"),),
+    ),
+    "ultravbert": Layout(
+        ("lm_head", "head.decoder"),
+        before=(
+            Activation("gelu_pytorch_tanh", "projection_head.linear2"),
+            Activation("gelu_pytorch_tanh", "head.linear2"),
+        ),
+    ),
     "electra": _electra("electra"),
     "convbert": _electra("convbert"),
     "albert": Layout(
@@ -278,6 +439,27 @@ LANGUAGE: dict[str, Layout] = {
         kind: _ctc(kind.replace("-", "_"))
         for kind in ("wav2vec2", "hubert", "wavlm", "unispeech", "unispeech-sat")
     },
+    "data2vec-audio": _ctc_of(_layer("data2vec_audio.encoder.layers.{last}.final_layer_norm")),
+    "wav2vec2-bert": _ctc_of(_layer("wav2vec2_bert.encoder.layers.{last}.final_layer_norm")),
+    "wav2vec2-conformer": _ctc_of(_layer("wav2vec2_conformer.encoder.layer_norm")),
+    **{
+        kind: Layout(("lm_head",), before=(
+            Activation(
+                "config:feat_extract_activation=gelu", f"{base}.encoder.upsample.projection"
+            ),
+        ))
+        for kind, base in {"sew": "sew", "sew-d": "sew_d"}.items()
+    },
+    "parakeet_ctc": Layout(("ctc_head",), before=_FRAMES),
+    "lasr_ctc": Layout(("ctc_head",), before=(_layer("encoder.out_norm"),)),
+    "granite_speech5_ctc": Layout(("ctc_head", "encoder.out"), before=_FRAMES),
+    # Transducers: encoder and predictor meet in a ReLU.
+    **_each(
+        "parakeet_rnnt parakeet_tdt nemotron_asr_streaming nemotron3_5_asr",
+        Layout(
+            ("joint.head",), before=(Activation("config:hidden_act=relu", "encoder_projector"),)
+        ),
+    ),
 }  # fmt: skip
 
 # Factors on the logits: type → (key of the configuration, its default). Positive, they leave the

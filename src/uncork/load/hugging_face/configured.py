@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from uncork.errors import UncorkError
+from uncork.load.codes import decoded
 from uncork.load.contents import (
     AmbiguousError,
     Choice,
@@ -20,7 +21,9 @@ from uncork.load.contents import (
     as_matrix,
     printable,
 )
-from uncork.load.hugging_face.locate import Located, locate
+from uncork.load.decisions import decision_notes
+from uncork.load.hugging_face.codebooks import with_codebooks
+from uncork.load.hugging_face.locate import Located, class_count, locate, said_of_parts
 from uncork.load.naming import choose_by_name, choose_columns
 from uncork.load.preceding import found_domain
 
@@ -35,6 +38,7 @@ def configured(
     vocabulary: Callable[[int], Vocabulary],
 ) -> Contents:
     """The contents of a model whose configuration is known: the table says what is the head."""
+    tensors = with_codebooks(config, decoded(path, tensors, config, of_a_model=True))
     model = _Model(path, config, tensors)
     return Contents(
         path, kind, tensors, model.choose, model.around, vocabulary, model.domain
@@ -73,18 +77,42 @@ class _Model:
         kind = self.config.get("model_type")
         what = f"model type {str(kind)!r} is" if kind else "config.json names no model type that is"
         note = f"{printable(what)} not in uncork's table: the head was found by its name alone"
-        choice = choose_by_name(self.path, self.tensors)
-        check_type(self.path, self.tensors[choice.weight_name])
-        return replace(choice, notes=(*choice.notes, note))
+        choice = choose_by_name(
+            self.path, self.tensors, said_of_parts(self.config), class_count(self.config)
+        )
+        self._refuse_other_bias(choice)
+        notes = (note, *decision_notes(self.config, choice.weight.shape[0]))
+        return replace(choice, notes=(*choice.notes, *notes))
+
+    def _refuse_other_bias(self, choice: Choice) -> None:
+        """Of an unknown type, a vector with one number a class may be what its head adds."""
+        if choice.bias_name is not None or not choice.why.startswith("no output layer"):
+            return
+        classes = choice.weight.shape[:1]
+        found = [t for t in self.tensors.values() if t.shape == classes]
+        if found:
+            raise AmbiguousError(
+                f"{self.path}: {printable(choice.weight_name)} is tied to the head, and nothing "
+                f"says whether {found[0]} is its bias: name both with --weight and --bias"
+            )
 
     def around(self, name: str) -> Choice | None:
-        try:
-            located = self.located()
-        except AmbiguousError:
-            located = None
-        if located is not None and name in (located.weight, located.embedding):
-            return replace(self._choice(located), weight_name=name)
+        located = self._around(name)
+        if located is not None:
+            # Named by itself, one of two heads is not their mean.
+            alone = replace(located, weight=name, partner=None, partner_bias=None)
+            return self._choice(alone)
         return choose_columns(self.path, self.tensors, name)
+
+    def _around(self, name: str) -> Located | None:
+        """What the table says of a tensor named by hand: the head, its embedding, or a codebook."""
+        try:
+            located = locate(self.config, self.tensors, book=name)
+        except UncorkError:
+            return None
+        if located is None or name not in (located.weight, located.embedding):
+            return None
+        return located
 
     def _curved(self) -> str | None:
         """The head's kind where it is one of uncork.nn's whose logits are not its weight's."""
@@ -97,18 +125,14 @@ class _Model:
     def domain(self, choice: Choice) -> FoundDomain | None:
         if self._curved():
             return None  # what precedes the head is not what its weight multiplies
-        try:
-            located = self.located()
-        except AmbiguousError:
-            return None
-        if located is None or choice.weight_name not in (located.weight, located.embedding):
+        located = self._around(choice.weight_name)
+        if located is None:
             return None
         return found_domain(located, self.tensors, choice.weight.shape[1])
 
     def _choice(self, located: Located) -> Choice:
         tensor = self.tensors[located.weight]
-        check_type(self.path, tensor)
-        matrix = as_matrix(self.path, tensor)
+        matrix, folded = self._continued(as_matrix(self.path, tensor), located)
         bias = None
         if located.bias is not None:
             found = self.tensors[located.bias]
@@ -118,10 +142,55 @@ class _Model:
                     f"{self.path}: bias {found} does not fit weight {tensor}: damaged, or a head "
                     "that was resized; name the tensors with --weight and --bias"
                 )
-        return Choice(
+        choice = Choice(
             matrix, bias, located.weight, located.bias, located.why,
-            (*located.notes, *self._untied(located, matrix)),
+            (
+                *located.notes, *self._untied(located, matrix),
+                *decision_notes(self.config, matrix.shape[0]),
+            ),
+            folded, located.doubts, bias_settled=True,
         )  # fmt: skip
+        return choice if located.partner is None else self._mean(choice, located)
+
+    def _continued(
+        self, matrix: np.ndarray, located: Located
+    ) -> tuple[np.ndarray, tuple[str, ...]]:
+        """The weight with the features that the model keeps in a second matrix."""
+        if located.continued is None:
+            return matrix, ()
+        tensor = self.tensors[located.continued]
+        rest = as_matrix(self.path, tensor).T
+        if not rest.size:
+            return matrix, ()
+        if len(rest) != len(matrix):
+            raise UncorkError(
+                f"{self.path}: {tensor} does not continue {self.tensors[located.weight]}: damaged?"
+            )
+        said = f"the columns of {printable(located.continued)} as its further features"
+        return np.concatenate([matrix, rest], axis=1), (said,)
+
+    def _mean(self, choice: Choice, located: Located) -> Choice:
+        """Two heads whose logits the model averages, as the one linear map that comes to."""
+        assert located.partner is not None
+        other = as_matrix(self.path, self.tensors[located.partner])
+        if other.shape != choice.weight.shape:
+            raise UncorkError(
+                f"{self.path}: {self.tensors[located.partner]} does not fit "
+                f"{self.tensors[located.weight]}, whose mean with it the logits are: damaged?"
+            )
+        first, second = (m.astype(np.float64) / 2 for m in (choice.weight, other))
+        both = f"{printable(located.weight)} and {printable(located.partner)}"
+        if located.layout.beside:
+            weight = np.concatenate([first, second], axis=1)
+            said = f"the mean of {both}, side by side: the inputs of the two, one after the other"
+        else:
+            weight = first + second
+            said = f"the mean of {both}, added up in float64"
+        bias = choice.bias
+        if located.partner_bias is not None and bias is not None:
+            added = self.tensors[located.partner_bias].read().reshape(-1)
+            bias = (bias.astype(np.float64) + added.astype(np.float64)) / 2
+        return replace(choice, weight=weight, bias=bias, folded=(said,))
 
     def _untied(self, located: Located, matrix: np.ndarray) -> tuple[str, ...]:
         """A note where a head that should be tied differs from the embedding beside it."""
@@ -136,13 +205,4 @@ class _Model:
             f"the configuration ties the head to {printable(located.embedding)}, but the two "
             "differ: the head itself was taken, as transformers 5 does (older versions overwrite "
             "it with the embedding)",
-        )
-
-
-def check_type(path: Path, tensor: Tensor) -> None:
-    """Integers are codes of a quantised weight, not its values."""
-    if not tensor.dtype.startswith(("float", "bfloat", "f8", "f4")):
-        raise UncorkError(
-            f"{path}: the head {tensor} is of type {tensor.dtype}: quantised; dequantise the model "
-            "with its own library and save that"
         )

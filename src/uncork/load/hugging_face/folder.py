@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from uncork.errors import UncorkError
+from uncork.load.codes import decoded
 from uncork.load.contents import (
     AmbiguousError,
     Choice,
@@ -257,6 +258,7 @@ def _weights(folder: Path) -> Contents | None:
 def _plain(folder: Path, tensors: Mapping[str, Tensor]) -> Contents:
     from uncork.load.naming import choose_by_name, choose_columns
 
+    tensors = decoded(folder, tensors)
     return Contents(
         folder, _KIND, tensors, functools.partial(choose_by_name, folder, tensors),
         functools.partial(choose_columns, folder, tensors),

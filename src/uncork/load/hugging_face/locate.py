@@ -24,13 +24,21 @@ from uncork.load.hugging_face.architectures import (
     Layout,
     Norm,
 )
-from uncork.load.hugging_face.classifier_layouts import CLASSIFIERS, NO_CLASSES, TASKS, classifier
+from uncork.load.hugging_face.classifier_layouts import (
+    CLASSIFIERS,
+    NO_CLASSES,
+    TASKS,
+    classifier,
+    compares_classes,
+    task_of,
+)
 from uncork.load.hugging_face.tied_by_default import TIED_BY_DEFAULT
+from uncork.load.naming import could_be
 
 # What others put in front of names: training frameworks, adapters, multimodal models.
 _WRAPPERS = (
     "", "module.", "_orig_mod.", "base_model.model.", "model.language_model.", "language_model.",
-    "model.text_model.", "text_model.", "thinker.",
+    "language_model.model.", "model.text_model.", "text_model.", "thinker.",
 )  # fmt: skip
 # Where a model of several parts describes the part that speaks.
 _NESTED = ("text_config", "language_config", "llm_config", "thinker_config", "decoder")
@@ -40,7 +48,8 @@ _OF_HEADS = (
     "cls", "lm_head", "predictions", "head", "generator_predictions", "generator_lm_head",
     "lm_predictions", "decoder", "shared", "vocab_projector", "vocab_layer_norm", "classifier",
     "classification_head", "score", "pooler", "pre_classifier", "proj_out", "output_projection",
-    "embed_out", "pred_layer",
+    "embed_out", "pred_layer", "mlm_score", "text_decoder", "text_decoder_postnet", "joint",
+    "sequence_summary", "projection_head", "lm_loss",
 )  # fmt: skip
 # Ends of the names of classes with the language model head of the table.
 _LANGUAGE_CLASSES = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForCTC",
@@ -49,6 +58,8 @@ _LANGUAGE_CLASSES = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTrainin
 _SECOND_HEADS = ("cls.seq_relationship", "sop_classifier.classifier", "entity_predictions.decoder",
                  "multiple_choice_head.summary")  # fmt: skip
 _LAYER = re.compile(r"(?<=\.)[0-9]{1,6}(?=\.|$)")  # a number between the dots of a name
+_BOOK = re.compile(r"(?<=\.)[0-9]{1,6}(?=\.)|(?<=\[)[0-9]{1,6}(?=\]$)")  # lm_heads.3. or w[3]
+_LISTED = 8
 _NORM_NAMES = {"weight": ("weight", "gamma"), "bias": ("bias", "beta")}  # gamma: from TensorFlow
 
 
@@ -68,43 +79,72 @@ class Located:
     project: str | None = None
     project_offset: str | None = None
     embedding: str | None = None  # the embedding that should equal the weight, where both are there
+    partner: str | None = None  # the second of two heads whose mean the logits are
+    partner_bias: str | None = None
+    continued: str | None = None  # the features past the weight's own, as features × classes
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def tensors(self) -> list[str]:
         """Every tensor that the head and its domain need."""
         named = (
             self.weight, self.bias, self.gain, self.offset, self.project, self.project_offset,
-            self.embedding,
+            self.embedding, self.partner, self.partner_bias, self.continued,
         )  # fmt: skip
         return [name for name in named if name is not None]
 
 
-def locate(config: Mapping[str, Any], names: Collection[str]) -> Located | None:
+def locate(
+    config: Mapping[str, Any], names: Collection[str], book: str | None = None
+) -> Located | None:
     """The head by the table of architectures; None where the model type is not in it.
 
-    Raises `AmbiguousError` where the type is known and the head is not there.
+    Raises `AmbiguousError` where the type is known and the head is not there. Of a model with a
+    head for each codebook, `book` says which.
     """
     names = names if isinstance(names, set | frozenset | Mapping) else set(names)
     architecture = _architecture(config)
-    for ending in NO_CLASSES:
-        if architecture.endswith(ending):
-            raise AmbiguousError(
-                f"{architecture} compares positions or answers, not classes: it has no head in "
-                "uncork's sense; name a tensor with --weight to audit it all the same"
-            )
+    if not compares_classes(architecture, str(config.get("model_type", ""))):
+        raise AmbiguousError(
+            f"{architecture} compares positions or answers, not classes: it has no head in "
+            "uncork's sense; name a tensor with --weight to audit it all the same"
+        )
     timm = config.get("pretrained_cfg")  # timm says itself where its classifier is
     if isinstance(timm, Mapping) and "classifier" in timm:
         kind = str(config.get("architecture") or timm.get("architecture") or "timm")
         finder = _Finder(names, _WRAPPERS)
-        return _locate(config, config, kind, kind, Layout(_one(timm["classifier"])), finder)
+        return _Search(config, config, kind, architecture, finder).head(
+            Layout(_one(timm["classifier"]))
+        )
+    task = task_of(architecture)
     for part, wrappers in _parts(config):
         kind = str(part.get("model_type", ""))
-        layout = classifier(architecture, kind) or LANGUAGE.get(kind)
+        known = classifier(architecture, kind)
+        layout = known if known is not None or task else LANGUAGE.get(kind)
         if layout is not None:
-            finder = _Finder(names, wrappers)
-            return _locate(config, part, kind, architecture, layout, finder)
-    return None
+            search = _Search(config, part, kind, architecture, _Finder(names, wrappers))
+            return search.head(layout, book)
+    if not task:
+        return None
+    kind = str(config.get("model_type", ""))
+    return _Search(config, config, kind, architecture, _Finder(names, _WRAPPERS)).head(
+        Layout(CLASSIFIERS)
+    )
+
+
+def said_of_parts(config: Mapping[str, Any]) -> bool:
+    """Whether a model of a type that is not in the table ties its embedding to its head."""
+    return any(says_tied(config, part) for part, _ in _parts(config))
+
+
+def class_count(config: Mapping[str, Any]) -> int | None:
+    """How many classes the configuration announces: labels of a classifier, else the vocabulary."""
+    if task_of(_architecture(config)):
+        labels = config.get("id2label")
+        return len(labels) if isinstance(labels, Mapping) else None
+    sizes = (part.get("vocab_size") for part, _ in _parts(config))
+    return next((size for size in sizes if isinstance(size, int)), None)
 
 
 def _one(classifier: Any) -> tuple[str, ...]:
@@ -142,7 +182,7 @@ class _Finder:
 
     def find(self, name: str) -> str | None:
         first, _, rest = name.partition(".")
-        forms = (name,) if first in _OF_HEADS or not rest else (name, rest)
+        forms = (name,) if first in _OF_HEADS or "." not in rest else (name, rest)
         for wrapper in self.wrappers:
             for form in forms:
                 full = wrapper + form
@@ -175,50 +215,117 @@ class _Finder:
         found = (self.find(f"{module}.{tensor}") for module in modules)
         return next((name for name in found if name is not None), None)
 
+    def every(self, pattern: str) -> list[str]:
+        """All names that differ from the pattern in the numbers in it, in their order."""
+        found = [
+            (list(map(int, _BOOK.findall(name))), name)
+            for name in self.names
+            for wrapper in self.wrappers
+            if _BOOK.sub("{last}", name) == wrapper + pattern
+        ]
+        return [name for _, name in sorted(found)]
+
     def norm(self, module: str, tensor: str) -> str | None:
         found = (self.find(f"{module}.{name}") for name in _NORM_NAMES[tensor])
         return next((name for name in found if name is not None), None)
 
 
-def _locate(
-    config: Mapping[str, Any], part: Mapping[str, Any], kind: str, architecture: str,
-    layout: Layout, finder: _Finder,
-) -> Located:  # fmt: skip
-    outer = str(config.get("model_type", kind))
-    model = f"model type {kind!r}" + (f" inside {outer!r}" if outer != kind else "")
-    _refuse_quantised(finder, layout)
-    weight = finder.first(layout.head, "weight")
-    embedding = finder.first(layout.tied, "weight")
-    tied = _tied(config, part, layout)
-    notes = [*_logit_notes(part, kind)]
-    before, gain, offset = _before(layout, part, finder)
-    notes += _other_heads(finder, weight, architecture, language=kind in LANGUAGE)
-    if weight is not None:
-        why = f"the head of {model}"
-        if not (tied and layout.tied):
-            embedding = None  # free to differ
-    elif embedding is None or not tied:
-        raise AmbiguousError(_missing(layout, model, finder, embedding, tied))
-    elif _bare(layout, finder):
-        raise AmbiguousError(
-            f"{architecture or 'the model'} has no head here: what {model} puts between its last "
-            f"layer and the head ({_names_of(layout)}) is missing; name a tensor with --weight"
+@dataclass(frozen=True)
+class _Search:
+    """The search for one head: a configuration, the part of it that speaks, a file's names."""
+
+    config: Mapping[str, Any]
+    part: Mapping[str, Any]
+    kind: str
+    architecture: str
+    finder: _Finder
+
+    @property
+    def model(self) -> str:
+        outer = str(self.config.get("model_type", self.kind))
+        return f"model type {self.kind!r}" + (f" inside {outer!r}" if outer != self.kind else "")
+
+    @property
+    def language(self) -> bool:
+        return not (task_of(self.architecture) or self.architecture.endswith(NO_CLASSES))
+
+    def head(self, layout: Layout, book: str | None = None) -> Located:
+        self._refuse(layout)
+        weight = self._book(layout, book) or self.finder.first(layout.head, "weight")
+        embedding = self.finder.first(layout.tied, "weight")
+        tied = _tied(self.config, self.part, layout)
+        notes = [*_logit_notes(self.part, self.kind)] if self.language else []
+        notes += _other_heads(
+            self.finder, weight, self.architecture, self.language and self.kind in LANGUAGE
         )
-    else:
-        weight, embedding = embedding, None
-        why = f"the input embedding, which {model} ties to its head"
-    # The layer's own bias is the one it adds; others are tied to it, or stand alone.
-    biases = (finder.first(layout.head, "bias"), *map(finder.find, layout.bias))
-    bias = next((name for name in biases if name is not None), None)
-    project = finder.find(f"{layout.project}.weight") if layout.project else None
-    if layout.before and before is None:
-        notes.append(f"the domain is not known: {_unmet(layout, part)}")
-    elif before is None:
-        notes.append(f"the domain is not known: uncork's table has none for this head of {model}")
-    return Located(
-        kind, weight, bias, why, layout, part, before, gain, offset, project,
-        finder.find(f"{layout.project}.bias") if project else None, embedding, tuple(notes),
-    )  # fmt: skip
+        if weight is not None:
+            why = f"the head of {self.model}"
+            if not (tied and layout.tied) or _says_untied(self.config, self.part):
+                embedding = None  # free to differ
+        elif embedding is None or not tied:
+            raise AmbiguousError(_missing(layout, self.model, self.finder, embedding))
+        elif _bare(layout, self.finder):
+            raise AmbiguousError(
+                f"{self.architecture or 'the model'} has no head here: what {self.model} puts "
+                f"between its last layer and the head ({_names_of(layout)}) is missing"
+                + could_be(self.finder.names)
+            )
+        elif _base_class(self.architecture):
+            raise AmbiguousError(
+                f"{self.architecture} is a model without a head: its class returns hidden states"
+                + could_be(self.finder.names)
+            )
+        else:
+            weight, embedding = embedding, None
+            why = f"the input embedding, which {self.model} ties to its head"
+        return self._located(layout, weight, embedding, why, notes)
+
+    def _located(
+        self, layout: Layout, weight: str, embedding: str | None, why: str, notes: list[str]
+    ) -> Located:
+        # The layer's own bias is the one it adds; others are tied to it, or stand alone.
+        find = self.finder.find
+        biases = (self.finder.first(layout.head, "bias"), *map(find, layout.bias))
+        before, gain, offset = _before(layout, self.part, self.finder)
+        project = find(f"{layout.project}.weight") if layout.project else None
+        partner = find(f"{layout.partner}.weight") if layout.partner else None
+        if before is None:
+            notes.append(f"the domain is not known: {self._unknown(layout)}")
+        return Located(
+            self.kind, weight, next((name for name in biases if name is not None), None), why,
+            layout, self.part, before, gain, offset, project,
+            find(f"{layout.project}.bias") if project else None, embedding, partner,
+            find(f"{layout.partner}.bias") if partner else None,
+            find(f"{layout.continued}.weight") if layout.continued else None, tuple(notes),
+            tuple(_silenced(self.part)),
+        )  # fmt: skip
+
+    def _unknown(self, layout: Layout) -> str:
+        if layout.before:
+            return _unmet(layout, self.part)
+        return f"uncork's table has none for this head of {self.model}"
+
+    def _refuse(self, layout: Layout) -> None:
+        for (key, default, wanted), text in layout.refused:
+            if self.part.get(key, default) != wanted:
+                raise AmbiguousError(
+                    f"{self.architecture or self.model} has no single head: {text}; name a tensor "
+                    "with --weight to audit it alone"
+                )
+
+    def _book(self, layout: Layout, book: str | None) -> str | None:
+        """The head of one codebook; an error that lists them where none was named."""
+        if not layout.books:
+            return None
+        heads = [name for pattern in layout.books for name in self.finder.every(pattern)]
+        if book in heads:
+            return book
+        raise AmbiguousError(
+            f"{self.model} has a head for each of its codebooks, and compares the classes of each "
+            "by themselves: name one with --weight: "
+            + (", ".join(map(printable, heads[:_LISTED])) or "none is here")
+            + (f" and {len(heads) - _LISTED} more" if len(heads) > _LISTED else "")
+        )
 
 
 def _other_heads(
@@ -247,14 +354,45 @@ def _other_heads(
 
 
 def _tied(config: Mapping[str, Any], part: Mapping[str, Any], layout: Layout) -> bool:
+    return layout.always_tied or says_tied(config, part)
+
+
+def says_tied(config: Mapping[str, Any], part: Mapping[str, Any]) -> bool:
     """Whether the input embedding is the head: as said, else as the type has it by default."""
-    if layout.always_tied:
-        return True
     said = [p["tie_word_embeddings"] for p in (config, part) if "tie_word_embeddings" in p]
     if said:
         # A model of several parts may say it of either; a part that says no may mean the other.
         return any(value is True for value in said)
     return any(str(p.get("model_type", "")) in TIED_BY_DEFAULT for p in (config, part))
+
+
+def _says_untied(config: Mapping[str, Any], part: Mapping[str, Any]) -> bool:
+    """Whether the configuration itself says that the head is one of its own."""
+    said = [p["tie_word_embeddings"] for p in (config, part) if "tie_word_embeddings" in p]
+    return bool(said) and not any(value is True for value in said)
+
+
+def _base_class(architecture: str) -> bool:
+    """Whether the class is one of transformers' models without a head."""
+    return architecture.endswith("Model") and not architecture.endswith(_LANGUAGE_CLASSES)
+
+
+def _silenced(part: Mapping[str, Any]) -> Iterator[str]:
+    """What to know of classes whose logits the model itself sets to the lowest number."""
+    table = part.get("vocabulary_map")
+    if part.get("model_type") != "chameleon" or not isinstance(table, Mapping):
+        return
+    images = sorted(
+        number for name, number in table.items()
+        if str(name).startswith("IMGIMG") and isinstance(number, int)
+    )  # fmt: skip
+    if images:
+        yield (
+            f"the model never says {len(images)} of its classes, the image tokens "
+            f"{images[0]} to {images[-1]} (IMGIMG… in config.json's vocabulary_map): it sets their "
+            "logits to the lowest number. Leave them out with --classes, and mind that a class "
+            "which only they beat is not lost"
+        )
 
 
 def _before(
@@ -291,15 +429,14 @@ def _bare(layout: Layout, finder: _Finder) -> bool:
     return all(finder.norm(module, "weight") is None for module in modules)
 
 
-def _missing(layout: Layout, model: str, finder: _Finder, embedding: str | None, tied: bool) -> str:
-    heads = " or ".join(f"{name}.weight" for name in layout.head)
+def _missing(layout: Layout, model: str, finder: _Finder, embedding: str | None) -> str:
+    heads = " or ".join(f"{name}.weight" for name in layout.head[:_LISTED])
     text = f"there is no head: {model} keeps it in {heads}"
     if not layout.tied:
-        return f"{text}, which is not here; name a tensor with --weight"
+        return f"{text}, which is not here" + could_be(finder.names)
     if embedding is None:
         embeddings = " or ".join(f"{name}.weight" for name in layout.tied)
-        return f"{text}, or in {embeddings} if tied, and none is here; name a tensor with --weight"
-    assert not tied
+        return f"{text}, or in {embeddings} if tied, and none is here" + could_be(finder.names)
     return (
         f"{text}, which is not here, and its configuration does not tie it to the input embedding "
         f"{printable(embedding)}: a model without its head? To audit the embedding, name it with "
@@ -319,18 +456,6 @@ def _unmet(layout: Layout, part: Mapping[str, Any]) -> str:
         if isinstance(step, Activation) and (name := _activation_name(step, part)) not in RANGES:
             return f"what the activation {name!r} can give is not in uncork's table"
     return f"{_names_of(layout)}, which should precede the head, is not here"
-
-
-def _refuse_quantised(finder: _Finder, layout: Layout) -> None:
-    """Packed weights keep their numbers under other names."""
-    for module in layout.head:
-        for tensor in ("qweight", "weight_packed", "SCB", "weight_scale", "weight_scale_inv"):
-            name = finder.find(f"{module}.{tensor}")
-            if name is not None:
-                raise UncorkError(
-                    f"the head is quantised ({printable(name)}): load the model with its own "
-                    "library, dequantise it and save that"
-                )
 
 
 def _logit_notes(part: Mapping[str, Any], kind: str) -> Iterator[str]:

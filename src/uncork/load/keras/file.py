@@ -22,8 +22,8 @@ from uncork.load.contents import (
     Tensor,
     listing,
     printable,
-    sigmoid_for_each,
 )
+from uncork.load.decisions import sigmoids
 from uncork.load.keras.domain import domain_before
 from uncork.load.keras.graph import Layer, Scope, read_graph
 from uncork.load.keras.hdf5_tensors import attribute, hdf5_tensors, opened_hdf5
@@ -198,7 +198,7 @@ def _choice(model: _Model, head: Layer) -> Choice:
     why = f"{what} is the last, classes are its columns"
     notes = []
     if head.activation == "sigmoid" and units > 1:
-        notes.append(sigmoid_for_each(what))
+        notes.append(sigmoids(what))
     elif head.activation not in _MONOTONE:
         notes.append(
             f"{what} ends in {printable(head.activation)}, which can make several scores equal: "

@@ -14,8 +14,8 @@ from uncork.load.contents import (
     Contents,
     FoundDomain,
     listing,
-    sigmoid_for_each,
 )
+from uncork.load.decisions import sigmoids
 from uncork.load.onnx.domain import domain_before
 from uncork.load.onnx.graph import Graph
 from uncork.load.onnx.head import build_head
@@ -185,7 +185,7 @@ def _choose(path: Path, graph: Any, constants: Constants) -> tuple[Choice, Site]
             "the head's own argmax",
         )
     if any(node.op_type == "Sigmoid" for node in after):
-        notes += (sigmoid_for_each(f"output {output!r}"),)
+        notes += (sigmoids(f"output {output!r}"),)
     why = f"{choice.why}, the last linear layer before output {output!r}"
     if pooled is not None:
         notes += (

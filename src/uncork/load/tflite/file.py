@@ -21,9 +21,10 @@ from uncork.load.contents import (
     Tensor,
     Vocabulary,
     listing,
-    sigmoid_for_each,
 )
+from uncork.load.decisions import sigmoids
 from uncork.load.tflite.graph import Graph, Operator, TensorInfo, read_graph
+from uncork.load.vocabulary.labels import lines_of_text
 
 _AFTER = ("SOFTMAX", "LOG_SOFTMAX", "LOGISTIC", "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "QUANTIZE",
           "DEQUANTIZE", "CAST")  # fmt: skip
@@ -176,7 +177,7 @@ def _choice(graph: Graph, operator: Operator, why: str) -> Choice:
             "verdicts are about its values before that"
         )
     if any(o.kind == "LOGISTIC" and o.inputs[:1] == operator.outputs for o in graph.operators):
-        notes.append(sigmoid_for_each("the graph"))
+        notes.append(sigmoids("the graph"))
     bias, bias_name = None, None
     index = operator.inputs[2] if len(operator.inputs) > 2 else -1
     constant = _constant(graph, index)
@@ -281,7 +282,7 @@ def _vocabulary(path: Path, classes: int) -> Vocabulary:
             if not info.filename.endswith(".txt") or info.file_size > _MOST_LABELS_BYTES:
                 continue
             text = archive.read(info).decode("utf-8", "backslashreplace")
-            labels = text.removesuffix("\n").replace("\r\n", "\n").split("\n")
+            labels, how = lines_of_text(text, classes)
             if len(labels) == classes:
-                return Vocabulary(tuple(labels), f"{info.filename!r} in the model's metadata")
+                return Vocabulary(tuple(labels), f"{info.filename!r} in the model's metadata{how}")
     return Vocabulary(None, f"no list of {classes} labels in the model's metadata")

@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from uncork.errors import UncorkError
 from uncork.load.archive import read_member
+from uncork.load.codes import decoded
 from uncork.load.contents import Contents, Tensor, printable, require_file
 from uncork.load.naming import choose_columns
 from uncork.load.torch.fairseq import fairseq_choice, fairseq_domain
@@ -66,12 +67,13 @@ def read_torch(path: Path) -> Contents:
     except PickleError as error:
         raise UncorkError(f"{path}: its pickle cannot be read: {error}") from error
     _refuse_code(checkpoint)
-    tensors = dict(_named(checkpoint))
-    if not tensors:
+    stored = dict(_named(checkpoint))
+    if not stored:
         raise UncorkError(
             f"{path} is a pickle that holds no tensors, and opening a pickle otherwise runs its "
             "code: save the model's state_dict() with torch.save, or as .safetensors"
         )
+    tensors = decoded(path, stored)
     settings = _settings(checkpoint.decoded.value)
     return Contents(
         path,

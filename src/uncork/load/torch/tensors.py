@@ -25,7 +25,8 @@ _TORCH_TYPES: dict[str, Any] = {
     "float64": np.float64, "float32": np.float32, "float16": np.float16,
     "bfloat16": ml_dtypes.bfloat16, "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
     "float8_e5m2": ml_dtypes.float8_e5m2, "float8_e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
-    "float8_e5m2fnuz": ml_dtypes.float8_e5m2fnuz, "uint16": np.uint16, "uint32": np.uint32,
+    "float8_e5m2fnuz": ml_dtypes.float8_e5m2fnuz, "float8_e8m0fnu": ml_dtypes.float8_e8m0fnu,
+    "uint16": np.uint16, "uint32": np.uint32,
     "uint64": np.uint64, "int64": np.int64, "int32": np.int32, "int16": np.int16,
     "int8": np.int8, "uint8": np.uint8, "bool": np.bool_,
 }  # fmt: skip

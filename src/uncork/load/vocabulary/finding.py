@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from uncork.errors import UncorkError
 from uncork.load.contents import Vocabulary
 from uncork.load.vocabulary import tokenizer_files as files
-from uncork.load.vocabulary.labels import read_labels
+from uncork.load.vocabulary.labels import lines_of_text, read_labels
+from uncork.load.vocabulary.numbering import (
+    BYTES_ALONE,
+    Beside,
+    bytes_alone,
+    complete,
+    read_beside,
+    sentencepiece,
+)
 from uncork.load.vocabulary.token_text import (
     from_byte_level,
+    from_bytes_as_characters,
     is_byte_level,
     named_special,
     named_unused,
@@ -20,63 +31,146 @@ from uncork.load.vocabulary.token_text import (
 from uncork.load.vocabulary.tokenizer_files import Entries
 
 _DEFAULT_LABEL = re.compile(r"LABEL_\d+")
+_CLASSIFIER = re.compile(
+    r"For\w*(?:Classification|MultipleChoice|Detection|Segmentation|XVector|QuestionAnswering"
+    r"|NextSentencePrediction)"
+)
 _MOST_FILES = 10_000  # of a folder, looked at
 _TARGET = re.compile(r"(?:^|[^a-z])(?:trg|tgt|target)(?:[^a-z]|$)", re.IGNORECASE)
 # How many rows a file must name to be taken for the head's vocabulary: files that are surely a
 # tokenizer's may leave rows over, plain lists that lie about must fit.
+_LISTS = ("labels.txt", "classes.txt", "tokens.txt")
+_TABLES = ("target_vocab.json", "vocab-tgt.json", "vocab.json")
 _LEAST_SHARE = {
-    "tokenizer.json": 0.0, "vocab.json": 0.0, "tekken.json": 0.0, "target_vocab.json": 0.0,
-    "vocab-tgt.json": 0.0, "tokens.txt": 1.0, "labels.txt": 1.0, "classes.txt": 1.0,
+    "tokenizer.json": 0.0, "tekken.json": 0.0, **dict.fromkeys(_TABLES, 0.0),
+    **dict.fromkeys(_LISTS, 1.0),
 }  # fmt: skip
 _OTHER_SHARE = 0.5
-_SPECIAL_FIELDS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token",
-                   "mask_token", "additional_special_tokens")  # fmt: skip
+_PIECES = (".model", ".spm", ".tiktoken")
+# Classes whose rows are those of vocab.json, whatever SentencePiece models lie beside it.
+_TABLE_CLASSES = ("Marian", "M2M100", "Speech2Text", "FSMT")
 
 
 def find_vocabulary(folder: Path, classes: int) -> Vocabulary:
     """The vocabulary of a model's folder, from the first of its files that fits so many classes.
 
-    A damaged or unfitting file is no error: `source` says why it was not used. A tokenizer fits
-    when the head has a row for each of its own entries; tokens added to it may lie beyond the
-    head, and rows beyond them are `padding`.
+    A damaged or unfitting file is no error: `source` says why it was not used, or a note where
+    another one was. A tokenizer fits when the head has a row for each of its own entries; tokens
+    added to it may lie beyond the head, and rows beyond them are `padding`. Input tokens are no
+    names for the classes of a classifier.
     """
     refused: list[str] = []
-    config = _settings(folder / "config.json", refused)
-    named = _class_names(config, classes)
+    beside = read_beside(folder, refused)
+    named = _class_names(beside.config, classes)
     if named is not None and not all(_DEFAULT_LABEL.fullmatch(label) for label in named):
         return Vocabulary(tuple(named), "config.json id2label")
-    settings = _settings(folder / "tokenizer_config.json", refused)
-    for path, read in _candidates(folder, settings, config):
+    classifier = _is_classifier(beside.config, classes)
+    unfit: list[tuple[str, Entries]] = []
+    candidates = _candidates(folder, beside, lists_only=classifier)
+    for name, read in candidates:
+        entries = None
         try:
-            entries = read(path)
-            _add_settings(folder, settings, entries)
-            _check_fit(path.name, entries, classes, _LEAST_SHARE.get(path.name, _OTHER_SHARE))
-            return _vocabulary(entries, classes, path.name)
+            entries = read()
+            _check_fit(name, entries, classes, _LEAST_SHARE.get(name, _OTHER_SHARE))
         except UncorkError as error:
             text = str(error)
-            refused.append(text if path.name in text else f"{path.name}: {text}")
+            refused.append(text if name in text else f"{name}: {text}")
+            if entries is not None and name not in _LISTS:
+                unfit.append((name, entries))
+            continue
         except Exception as error:  # whatever a damaged file makes its reader raise
+            refused.append(f"{name} cannot be read: {str(error)[:100] or type(error).__name__}")
+            continue
+        differing = _differing(unfit[0][1], entries) if unfit and name not in _LISTS else 0
+        if differing:
+            why = f"{refused[-1]}; {name} fits, but names {differing:,} of the rows otherwise"
+            return Vocabulary(None, f"{why}: say which with --labels")
+        found = _vocabulary(entries, classes, name)
+        if entries.from_pieces and beside.kind.name and not beside.kind.known:
             refused.append(
-                f"{path.name} cannot be read: {str(error)[:100] or type(error).__name__}"
+                f"{beside.kind.name} is no class of transformers: the pieces of {name} are taken "
+                "in the file's order"
             )
+        notes = (*found.notes, *refused[:3], *_others(name, entries, beside, classes, candidates))
+        return replace(found, notes=notes)
     if named is not None:
         return Vocabulary(tuple(named), "config.json id2label (names by default: they say nothing)")
+    if classifier:
+        why = f"config.json is a classifier's and does not name its {classes:,} classes"
+        return Vocabulary(None, "; ".join([why, *refused[:2]]))
     return Vocabulary(None, "; ".join(refused[:3]))
+
+
+def _others(
+    name: str,
+    taken: Entries,
+    beside: Beside,
+    classes: int,
+    candidates: Iterator[tuple[str, Callable[[], Entries]]],
+) -> list[str]:
+    """Files that the same tokenizer class could have been read from, and say something else."""
+    if name != "tokenizer.json" or not beside.kind.name or not beside.kind.known:
+        return []
+    notes = []
+    for other, read in candidates:
+        if other in _LISTS:
+            continue
+        try:
+            entries = read()
+            _check_fit(other, entries, classes, _OTHER_SHARE)
+        except Exception:
+            continue  # it was not needed
+        differing = _differing(entries, taken)
+        if differing:
+            count = _count(differing, "row")
+            notes.append(f"{other} names {count} otherwise: tokenizer.json was taken")
+    return notes
+
+
+def _differing(one: Entries, other: Entries) -> int:
+    """How many rows two files name differently, added tokens aside."""
+    return sum(
+        other.tokens[number] != token
+        for number, token in one.tokens.items()
+        if number in other.tokens and number not in one.added and number not in other.added
+    )
+
+
+def _is_classifier(config: Mapping[str, Any], classes: int) -> bool:
+    """Whether a head of that size chooses among the labels of a classifier, not among tokens."""
+    table = config.get("id2label")
+    labels = len(table) if isinstance(table, dict) else config.get("num_labels")
+    vocabulary = config.get("vocab_size")
+    if vocabulary == classes and labels != classes:
+        return False  # the embedding of a classifier, named by hand
+    architectures = config.get("architectures")
+    if isinstance(architectures, list) and architectures:
+        return any(isinstance(name, str) and _CLASSIFIER.search(name) for name in architectures)
+    return labels == classes != vocabulary
 
 
 def read_vocabulary(path: Path, classes: int) -> Vocabulary:
     """The vocabulary in one file: a tokenizer's, or plain labels. Raises `UncorkError`."""
     if path.is_file() and path.stat().st_size <= files.MOST_BYTES:
+        beside = read_beside(path.parent, [])
         try:
-            entries = _by_content(path)
+            entries = _by_content(path, beside)
         except UncorkError as error:
             raise UncorkError(f"labels file {path}: {error}") from None
         if entries is not None:
             _check_fit(str(path), entries, classes)
-            return _vocabulary(entries, classes, str(path))
-    labels = read_labels(path, classes)
-    return Vocabulary(labels, str(path), special=_named(labels, named_special),
-                      unused=_named(labels, named_unused))  # fmt: skip
+            found = _vocabulary(entries, classes, str(path))
+            if entries.from_pieces and not beside.kind.known:
+                doubt = (
+                    "nothing beside it says which tokenizer numbers these pieces: they are taken "
+                    "in the file's order, and XLM-RoBERTa, mBART, CamemBERT and Pegasus have others"
+                )
+                found = replace(found, notes=(doubt, *found.notes))
+            return found
+    plain = read_labels(path, classes)
+    assert plain.labels is not None
+    return replace(plain, special=_named(plain.labels, named_special),
+                   unused=_named(plain.labels, named_unused))  # fmt: skip
 
 
 def vocabulary_of(
@@ -86,16 +180,18 @@ def vocabulary_of(
     *,
     special: Collection[int] = (),
     unused: Collection[int] = (),
+    literal: Collection[int] = (),
     byte_level: bool | None = None,
 ) -> Vocabulary:
     """The vocabulary of tokens that a reader already holds, by id.
 
     `byte_level` says whether they are written in GPT-2's alphabet of bytes; None looks at them.
+    Those in `literal` are not, whatever the others are.
     """
     by_id = dict(tokens) if isinstance(tokens, Mapping) else dict(enumerate(tokens))
     if byte_level is None:
         byte_level = is_byte_level(by_id.values())
-    entries = Entries(by_id, set(special), set(unused), byte_level=byte_level)
+    entries = Entries(by_id, set(special), set(unused), literal=set(literal), byte_level=byte_level)
     try:
         _check_fit(source, entries, classes)
     except UncorkError as error:
@@ -125,9 +221,11 @@ def _vocabulary(entries: Entries, classes: int, source: str) -> Vocabulary:
     end = max(tokens) + 1
     raw = tuple(tokens.get(k, f"<row {k}>") for k in range(classes))
     labels = raw
-    if entries.byte_level:
+    written = entries.byte_level or entries.bytes_as_characters
+    if written:
+        decoded = from_byte_level if entries.byte_level else from_bytes_as_characters
         labels = tuple(
-            from_byte_level(token) if k in tokens and k not in entries.added else token
+            decoded(token) if k in tokens and k not in entries.literal else token
             for k, token in enumerate(raw)
         )
     gaps = [k for k in range(end) if k not in tokens]
@@ -142,6 +240,11 @@ def _vocabulary(entries: Entries, classes: int, source: str) -> Vocabulary:
     negative = sum(number < 0 for number in entries.tokens)
     if negative:
         notes.append(f"{_count(negative, 'token')} with a negative number, left out")
+    if entries.renumbered:
+        notes.append(
+            f"{_count(len(entries.renumbered), 'added token')} that the library gives another "
+            "number than its files say: the library's was taken"
+        )
     twice = len(raw) - len(set(raw))
     if twice:
         notes.append(f"{_count(twice, 'token')} spelled as an earlier one")
@@ -151,7 +254,7 @@ def _vocabulary(entries: Entries, classes: int, source: str) -> Vocabulary:
         special=tuple(sorted(special - unused)),
         unused=tuple(sorted(unused)),
         padding=tuple(range(end, classes)),
-        tokens=raw if entries.byte_level else None,
+        tokens=raw if written else None,
         notes=tuple(notes),
     )
 
@@ -165,24 +268,22 @@ def _count(number: int, what: str) -> str:
 
 
 def _candidates(
-    folder: Path, settings: Mapping[str, Any], config: Mapping[str, Any]
-) -> Iterator[tuple[Path, Callable[[Path], Entries]]]:
-    """Files that may hold the vocabulary, the surest first."""
+    folder: Path, beside: Beside, lists_only: bool
+) -> Iterator[tuple[str, Callable[[], Entries]]]:
+    """Files that may hold the vocabulary, the surest first, and how each is read."""
     try:
         names = sorted(
             path.name for _, path in zip(range(_MOST_FILES), folder.iterdir(), strict=False)
         )
     except OSError:
         return
-    family = files.family_of(settings, config)
-    extra = settings.get("extra_ids")
-    extra_ids = extra if type(extra) is int and extra > 0 else 0
-    language = settings.get("target_lang")
+    kind = beside.kind.name
+    language = beside.settings.get("target_lang")
 
-    def pieces(path: Path) -> Entries:
-        data = files.read_bytes(path)
-        ranks = files.tiktoken_lines(data.decode("ascii", "replace").split("\n")[:-1])
-        return ranks or files.sentencepiece(data, family, extra_ids)
+    def completed(read: Callable[[Path], Entries], name: str) -> Entries:
+        entries = read(folder / name)
+        complete(entries, beside, fast_file=name == "tokenizer.json")
+        return entries
 
     def counted(path: Path) -> Entries:
         entries = files.counted_lines(files.read_lines(path))
@@ -193,31 +294,54 @@ def _candidates(
     def tabled(path: Path) -> Entries:
         return files.table(files.read_json(path), language)
 
-    def listed(path: Path) -> Entries:
-        lines = files.read_lines(path)
-        return ("bpe.codes" in names and files.counted_lines(lines)) or files.lines_of(lines)
+    def lines(path: Path) -> Entries:
+        found = files.read_lines(path)
+        return ("bpe.codes" in names and files.counted_lines(found)) or files.lines_of(found)
 
-    for name in ("tokenizer.json",):
+    def listed(path: Path) -> Entries:
+        found = files.read_lines(path)
+        text = "\n".join(found)
+        labels, _ = lines_of_text(text, len(found), number_last=path.name == "tokens.txt")
+        return files.lines_of(labels)
+
+    readers: list[tuple[str, Callable[[Path], Entries]]] = []
+    if not lists_only:
+        readers += [("tokenizer.json", lambda p: files.tokenizer_json(files.read_json(p)))]
+        readers += [(name, tabled) for name in _TABLES]
+        readers += [("tekken.json", lambda p: files.tekken(files.read_json(p)))]
+        readers += [("vocab.txt", lines), ("prophetnet.tokenizer", lines)]
+        if kind == "Bartpho":
+            readers += [("dict.txt", counted)]
+        models = [n for n in names if n.endswith(_PIECES) and kind not in _TABLE_CLASSES]
+        readers += [(n, functools.partial(_pieces, beside)) for n in _target_first(models)]
+        yamls = [n for n in names if re.fullmatch(r".*vocab.*\.ya?ml", n)]
+        readers += [
+            (n, lambda p: files.yaml_table(files.read_lines(p))) for n in _target_first(yamls)
+        ]
+        dictionaries = [n for n in names if re.fullmatch(r"dict(\..*)?\.txt", n)]
+        readers += [(name, counted) for name in _target_first(dictionaries)]
+    readers += [(name, listed) for name in _LISTS]
+    for name, read in readers:
         if name in names:
-            yield folder / name, lambda path: files.tokenizer_json(files.read_json(path))
-    for name in ("target_vocab.json", "vocab-tgt.json", "vocab.json"):
-        if name in names:
-            yield folder / name, tabled
-    if "tekken.json" in names:
-        yield folder / "tekken.json", lambda path: files.tekken(files.read_json(path))
-    if "vocab.txt" in names:
-        yield folder / "vocab.txt", listed
-    models = [n for n in names if n.endswith((".model", ".spm", ".tiktoken"))]
-    for name in _target_first(models):
-        yield folder / name, pieces
-    yamls = [n for n in names if re.fullmatch(r".*vocab.*\.ya?ml", n)]
-    for name in _target_first(yamls):
-        yield folder / name, lambda path: files.yaml_table(files.read_lines(path))
-    for name in _target_first([n for n in names if re.fullmatch(r"dict(\..*)?\.txt", n)]):
-        yield folder / name, counted
-    for name in ("tokens.txt", "labels.txt", "classes.txt"):
-        if name in names:
-            yield folder / name, listed
+            if name in _LISTS:
+                yield name, functools.partial(read, folder / name)
+            else:
+                yield name, functools.partial(completed, read, name)
+    if kind in BYTES_ALONE and not lists_only:
+        yield f"the bytes of {kind}Tokenizer", functools.partial(_bytes_alone, beside)
+
+
+def _bytes_alone(beside: Beside) -> Entries:
+    entries = bytes_alone(beside)
+    complete(entries, beside, fast_file=False)
+    return entries
+
+
+def _pieces(beside: Beside, path: Path) -> Entries:
+    """A SentencePiece model, or tiktoken's ranks under the same name."""
+    data = files.read_bytes(path)
+    ranks = files.tiktoken_lines(data.decode("ascii", "replace").split("\n")[:-1])
+    return ranks or sentencepiece(data, beside)
 
 
 def _target_first(names: list[str]) -> list[str]:
@@ -225,39 +349,32 @@ def _target_first(names: list[str]) -> list[str]:
     return sorted(names, key=lambda name: (not _TARGET.search(name), name))
 
 
-def _by_content(path: Path) -> Entries | None:
+def _by_content(path: Path, beside: Beside) -> Entries | None:
     """The entries of a file that shows by itself that it is a tokenizer's; None if it is not."""
-    if path.suffix in (".model", ".spm", ".tiktoken"):
-        data = files.read_bytes(path)
-        ranks = files.tiktoken_lines(data.decode("ascii", "replace").split("\n")[:-1])
-        return ranks or files.sentencepiece(data)
-    if path.suffix in (".yml", ".yaml"):
+    if path.suffix in _PIECES:
+        entries = _pieces(beside, path)
+    elif path.suffix in (".yml", ".yaml"):
         return files.yaml_table(files.read_lines(path))
-    if path.suffix != ".json":
+    elif path.suffix != ".json":
         return None
-    try:
-        data = files.read_json(path)
-    except UncorkError:
-        return None  # the reader of plain labels has the better message
-    if isinstance(data, dict) and isinstance(data.get("model"), dict):
-        return files.tokenizer_json(data)
-    if path.name == "tekken.json":
-        return files.tekken(data)
-    if path.name in ("vocab.json", "target_vocab.json", "vocab-tgt.json"):
-        return files.table(data)
-    return None
-
-
-def _settings(path: Path, refused: list[str]) -> Mapping[str, Any]:
-    """A JSON object beside the weights; empty where there is none or it is damaged."""
-    if not path.is_file():
-        return {}
-    try:
-        data = files.read_json(path)
-    except UncorkError as error:
-        refused.append(str(error))
-        return {}
-    return data if isinstance(data, dict) else {}
+    else:
+        try:
+            data = files.read_json(path)
+        except UncorkError:
+            return None  # the reader of plain labels has the better message
+        if isinstance(data, dict) and isinstance(data.get("model"), dict):
+            entries = files.tokenizer_json(data)
+            # Settings that lie beside a tokenizer.json of another name are another's.
+            own = beside if path.name == "tokenizer.json" else Beside()
+            complete(entries, own, fast_file=True)
+            return entries
+        if path.name == "tekken.json":
+            return files.tekken(data)
+        if path.name not in _TABLES:
+            return None
+        entries = files.table(data)
+    complete(entries, beside, fast_file=False)
+    return entries
 
 
 def _class_names(config: Mapping[str, Any], classes: int) -> list[str] | None:
@@ -270,24 +387,3 @@ def _class_names(config: Mapping[str, Any], classes: int) -> list[str] | None:
     except ValueError:
         return None
     return [names[k] for k in range(classes)] if sorted(names) == list(range(classes)) else None
-
-
-def _add_settings(folder: Path, settings: Mapping[str, Any], entries: Entries) -> None:
-    """What lies beside a tokenizer's own file: tokens added to it, and which ones are special."""
-    added = _settings(folder / "added_tokens.json", [])
-    for token, number in added.items():
-        entries.add(number, token, False)
-    decoder = settings.get("added_tokens_decoder")
-    for key, token in decoder.items() if isinstance(decoder, dict) else ():
-        if isinstance(token, dict) and key.isascii() and key.isdigit() and len(key) < 13:
-            entries.add(int(key), token.get("content"), token.get("special") is True)
-    marked: set[str] = set()
-    for table in (settings, _settings(folder / "special_tokens_map.json", [])):
-        for field in _SPECIAL_FIELDS:
-            value = table.get(field)
-            for item in value if isinstance(value, list) else [value]:
-                text = item.get("content") if isinstance(item, dict) else item
-                if isinstance(text, str):
-                    marked.add(text)
-    if marked:
-        entries.special |= {k for k, token in entries.tokens.items() if token in marked}

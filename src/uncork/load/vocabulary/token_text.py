@@ -13,6 +13,7 @@ BYTE_ALPHABET: dict[str, int] = {chr(byte): byte for byte in _PLAIN} | {
 }
 _TO_BYTES = {ord(character): byte for character, byte in BYTE_ALPHABET.items()}
 _ESCAPED_BYTE = {0xDC00 + byte: f"<0x{byte:02X}>" for byte in range(0x80, 0x100)}
+_HIGH_BYTE = {byte: f"<0x{byte:02X}>" for byte in range(0x80, 0x100)}
 _MOST_OF_ALPHABET = 250
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
@@ -43,6 +44,11 @@ def from_byte_level(token: str) -> str:
         return token
     data = token.translate(_TO_BYTES).encode("latin-1")
     return data.decode("utf-8", "surrogateescape").translate(_ESCAPED_BYTE)
+
+
+def from_bytes_as_characters(token: str) -> str:
+    """The byte that a tokenizer of bytes writes as U+0000 to U+00FF: <0xE2> beyond ASCII."""
+    return token.translate(_HIGH_BYTE)
 
 
 def is_byte_level(tokens: Iterable[str]) -> bool:

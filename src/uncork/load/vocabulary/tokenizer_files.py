@@ -6,13 +6,12 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from uncork.errors import UncorkError
-from uncork.load.vocabulary import sentencepiece_file as pieces
 from uncork.load.vocabulary.token_text import is_byte_level
 
 MOST_BYTES = 128 << 20  # the largest real ones have a quarter of that
@@ -25,13 +24,24 @@ _YAML_LINE = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|.+?)\s*:\s*(\d{1,1
 
 @dataclass
 class Entries:
-    """The tokens of a vocabulary by id. `added` are those a tokenizer has beside its own."""
+    """The tokens of a vocabulary by id.
+
+    `added` are those a tokenizer has beside its own; `literal` are written as they are, in a
+    vocabulary that writes its own in an alphabet of bytes; `stated` the added tokens that the file
+    itself lists, and `renumbered` those that the library gives another number than stated.
+    """
 
     tokens: dict[int, str] = field(default_factory=dict)
     special: set[int] = field(default_factory=set)
     unused: set[int] = field(default_factory=set)
     added: set[int] = field(default_factory=set)
-    byte_level: bool = False
+    literal: set[int] = field(default_factory=set)
+    stated: list[tuple[int, str, bool]] = field(default_factory=list)
+    renumbered: set[int] = field(default_factory=set)
+    from_pieces: bool = False  # of a SentencePiece model, which other classes number otherwise
+    ranked: bool = False  # tiktoken's, which keep what is added at the numbers that are stated
+    byte_level: bool = False  # own tokens are written in GPT-2's alphabet
+    bytes_as_characters: bool = False  # own tokens are one byte each, written as U+0000 to U+00FF
 
     def put(self, number: Any, token: Any) -> None:
         """One entry; what is no id or no text is left out."""
@@ -43,6 +53,7 @@ class Entries:
         if type(number) is int and isinstance(content, str) and abs(number) < _MOST_IDS:
             if self.tokens.get(number) != content:
                 self.added.add(number)
+            self.literal.add(number)
             self.tokens[number] = content
             if special:
                 self.special.add(number)
@@ -103,8 +114,11 @@ def tokenizer_json(data: Any) -> Entries:
     )
     added = data.get("added_tokens")
     for token in added if isinstance(added, list) else ():
-        if isinstance(token, dict):
-            entries.add(token.get("id"), token.get("content"), token.get("special") is True)
+        number, text = (
+            (token.get("id"), token.get("content")) if isinstance(token, dict) else (0, 0)
+        )
+        if type(number) is int and abs(number) < _MOST_IDS and isinstance(text, str) and text:
+            entries.stated.append((number, text, token.get("special") is True))
     return entries
 
 
@@ -185,7 +199,7 @@ def yaml_table(lines: list[str]) -> Entries:
 
 def tiktoken_lines(lines: list[str]) -> Entries | None:
     """tiktoken's ranks, `base64 rank` a line; None if it is none."""
-    entries = Entries()
+    entries = Entries(ranked=True)
     for line in lines:
         token, _, rank = line.partition(" ")
         if not rank.isascii() or not rank.isdigit() or len(rank) > 12:
@@ -203,65 +217,6 @@ def _spelled(data: bytes) -> str:
     return "".join(
         c if not "\udc80" <= c <= "\udcff" else f"<0x{ord(c) - 0xDC00:02X}>" for c in text
     )
-
-
-def sentencepiece(data: bytes, family: str = "", extra: int = 0) -> Entries:
-    """A SentencePiece model's pieces, by the ids that this family of tokenizers gives them."""
-    found = pieces.pieces_of(data)
-    entries = Entries()
-    shift, first = _SHIFTS.get(family, (0, 0))
-    for number, (text, kind) in enumerate(found):
-        if number < first:
-            continue
-        place = number + shift
-        entries.put(place, text)
-        if kind in (pieces.CONTROL, pieces.UNKNOWN):
-            entries.special.add(place)
-        elif kind == pieces.UNUSED:
-            entries.unused.add(place)
-    if family in _FAIRSEQ_FAMILIES:
-        for number, token in enumerate(_FAIRSEQ_SPECIALS):
-            entries.tokens[number] = token
-            entries.special.add(number)
-        for k in range(7 if family == "xglm" else 0):
-            entries.add(len(found) + shift + k, f"<madeupword{k}>", False)
-    elif family == "camembert":
-        for number, token in enumerate(("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>",
-                                        "<unk>NOTUSED")):  # fmt: skip
-            entries.tokens[number] = token
-        entries.special |= {1, 3}
-    elif family == "pegasus":
-        named = ["<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{k}>" for k in range(2, 103))]
-        for number, token in enumerate(named):
-            entries.tokens[number] = token
-        entries.special |= {0, 1, 2, 3}
-    if family in ("xlm-roberta", "camembert"):
-        entries.add(len(found) + shift, "<mask>", True)
-    for k in range(min(extra, 1000)):  # T5 counts its sentinels from the end
-        entries.add(len(found) + extra - 1 - k, f"<extra_id_{k}>", False)
-    return entries
-
-
-# Tokenizers whose ids are not their SentencePiece model's: (shift, first piece that is kept).
-_FAIRSEQ_FAMILIES = ("xlm-roberta", "mbart", "nllb", "xglm")
-_SHIFTS = dict.fromkeys(_FAIRSEQ_FAMILIES, (1, 3)) | {"camembert": (4, 1), "pegasus": (103, 2)}
-
-
-def family_of(settings: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Which way of numbering a tokenizer follows, by its class or the model's type."""
-    name = f"{settings.get('tokenizer_class')} {config.get('tokenizer_class')}".lower()
-    kind = str(config.get("model_type")).lower()
-    for family, classes, models in (
-        ("xlm-roberta", ("xlmroberta", "layoutxlm"), ("xlm-roberta", "xlm-roberta-xl", "xmod")),
-        ("nllb", ("nllb",), ()),
-        ("mbart", ("mbart",), ("mbart",)),
-        ("xglm", ("xglm",), ("xglm",)),
-        ("camembert", ("camembert",), ("camembert",)),
-        ("pegasus", ("pegasustokenizer",), ("pegasus", "pegasus_x")),
-    ):
-        if any(part in name for part in classes) or kind in models:
-            return family
-    return ""
 
 
 def tekken(data: Any) -> Entries:

@@ -6,7 +6,9 @@ const NAMES = {
   0x200f: "RLM", 0x2028: "LS", 0x2029: "PS", 0x202a: "LRE", 0x202b: "RLE", 0x202c: "PDF", 0x202d: "LRO", 0x202e: "RLO",
   0x2060: "WJ", 0x2066: "LRI", 0x2067: "RLI", 0x2068: "FSI", 0x2069: "PDI", 0xfeff: "BOM",
 };
-const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\u00a0\u00ad]/u;
+// Controls, other spaces than the space, and letters that are drawn as nothing.
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\u00a0\u00ad\u1680\u2000-\u200a\u202f\u205f\u3000\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\uffa0\u{16fe4}\u{1d159}]/u;
+const SELECTOR = /[\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/u;
 const JOINER = /[\u200c\u200d]/;
 const LETTER = /[\p{L}\p{M}\p{Extended_Pictographic}\u{1f3fb}-\u{1f3ff}\ufe0f]/u;
 
@@ -60,7 +62,7 @@ export function labelNode(text, most = 80) {
   characters.forEach((character, k) => {
     const joins = JOINER.test(character) && LETTER.test(characters[k - 1] || "") && LETTER.test(characters[k + 1] || "");
     if (character === " " && (first < 0 || k < first || k > last)) add("␣", "space");
-    else if (HIDDEN.test(character) && !joins) add(mark(character.codePointAt(0)), codePoint(character.codePointAt(0)));
+    else if ((HIDDEN.test(character) && !joins) || (k === 0 && SELECTOR.test(character))) add(mark(character.codePointAt(0)), codePoint(character.codePointAt(0)));
     else if (k === 0 && /\p{M}/u.test(character)) plain += "◌" + character;
     else plain += character;
   });

@@ -1,0 +1,5 @@
+"""Weights stored as codes: known by what lies beside them, dequantised as their library does."""
+
+from uncork.load.codes.decoded import decoded
+
+__all__ = ["decoded"]

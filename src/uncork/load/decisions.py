@@ -1,0 +1,34 @@
+"""Notes on models whose answer is not the class with the largest logit: one place for the words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+MULTI_LABEL = (
+    "the head is multi-label: each class is decided by itself against a threshold, so that the "
+    "largest logit is not the model's answer"
+)
+REGRESSION = (
+    "the head is a regression: its outputs are numbers, not classes that compete, so that the "
+    "largest is not the model's answer"
+)
+
+
+def sigmoids(what: str) -> str:
+    """The note on a layer that ends in a sigmoid for each of its classes."""
+    return (
+        f"{what} ends in a sigmoid for each class: if the model gives any number of labels at "
+        "once, there is no argmax between them"
+    )
+
+
+def decision_notes(config: Mapping[str, Any], classes: int) -> Iterator[str]:
+    """What a transformers configuration says of how logits become an answer, if not by argmax."""
+    kind = config.get("problem_type")
+    listed = config.get("architectures")
+    name = str(listed[0]) if isinstance(listed, list | tuple) and listed else ""
+    if kind == "multi_label_classification":
+        yield MULTI_LABEL
+    elif kind == "regression" or (classes == 1 and name.endswith("Classification")):
+        yield REGRESSION
