@@ -121,9 +121,9 @@ class Products:
         bias = self.offsets[classes]
         own = get(xp.sum((self.device.take(self.head, classes) - centre) * x, axis=1)) + bias
         own -= self.kappa * (reach * norms[classes] + np.abs(bias)) + self.slop
-        own -= _PAID * drift * norms[classes]
+        own -= _PAID * (drift * norms[classes])
         # For the rivals the drift rides along with the rounding: κ‖w‖(‖x‖ + drift/κ).
-        reach = reach + _PAID * drift / (self._kappa32 if single else self.kappa)
+        reach = reach + _PAID * (drift / (self._kappa32 if single else self.kappa))
         # Where a partial sum may have overflowed, to either side, the bounds say nothing.
         safe = 4 * largest < (_SAFE32 if single else np.inf)
         if single:
@@ -184,7 +184,7 @@ class Products:
     def close_rows(self, x: np.ndarray, drift: float, lowest: float) -> tuple[np.ndarray, float]:
         """Rows that float64 does not put clearly below `lowest` at one input (known up to `drift`),
         and how high the others can be."""
-        reach = float(row_norms(x[None])[0]) + _PAID * drift / self.kappa
+        reach = float(row_norms(x[None])[0]) + _PAID * (drift / self.kappa)
         close, highest = [], -np.inf
         for start, block in self.head.blocks(_ROWS):
             stop = start + len(block)
