@@ -6,7 +6,7 @@ wider, holds as rigorously. What it leaves open is bounded again in float64.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -202,12 +202,16 @@ class Products:
         The weights are whatever floats come out: they are non-negative, and that is all a mixture
         asks of them. Only the sums of these floats are bounded.
         """
+        inputs, peaks_here = self.device.put(x), self.device.put(peaks)[:, None]
+        return self.weighted(lambda _, block: self.device.xp.exp(inputs @ block.T - peaks_here))
+
+    def weighted(self, weigh: Callable[[int, Any], Any]) -> Tilted:
+        """Sums over all classes with any weights ≥ 0: (first row, block (m, d)) → (n, m)."""
         xp, put, get = self.device.xp, self.device.put, self.device.get
-        inputs, peaks_here, centre = put(x), put(peaks)[:, None], put(self.centre)
+        centre = put(self.centre)
         sums: list[Any] = [0.0] * 5
         for start, block in self.device.blocks(self.head):
-            weights = xp.exp(inputs @ block.T - peaks_here)
-            away = block - centre
+            weights, away = weigh(start, block), block - centre
             bias = put(self.offsets[start : start + block.shape[0]])
             parts = (
                 xp.sum(weights, axis=1), weights @ away, weights @ xp.abs(away),

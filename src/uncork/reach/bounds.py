@@ -24,7 +24,7 @@ import numpy as np
 
 from uncork.audit.certify import Certifier
 from uncork.audit.products import Tilted
-from uncork.audit.rigour import TINY, UNIT, gamma, row_norms
+from uncork.audit.rigour import UNIT, gamma, row_norms
 
 FUNCTIONS = 2.0**-40  # how far exp and log are trusted
 _SMALLEST = 708.0  # exp(−708) is a normal float: of what exp makes below, nothing is trusted
@@ -140,21 +140,6 @@ def _entropy(device: Any, weights: Any, s: Any) -> tuple[np.ndarray, np.ndarray,
 
 def weighted_sums(certifier: Certifier, weights: Any) -> Tilted:
     """Sums over all classes with given non-negative weights (n, C), bounded as the certifier's."""
-    device, head, xp = certifier.device, certifier.head, certifier.device.xp
-    centre = device.put(certifier.products.centre)
-    sums: list[Any] = [0.0] * 5
-    for start, block in device.blocks(head):
-        stop = start + block.shape[0]
-        part, away = weights[:, start:stop], block - centre
-        bias = device.put(head.offsets[start:stop])
-        parts = (
-            xp.sum(part, axis=1), part @ away, part @ xp.abs(away), part @ bias, part @ xp.abs(bias)
-        )  # fmt: skip
-        sums = [total + value for total, value in zip(sums, parts, strict=True)]
-    mass, rows, rows_size, bias_sum, bias_size = (device.get(total) for total in sums)
-    error, tiny = gamma(head.classes + 16), (head.classes + 16) * TINY
-    bias_error = error * bias_size + (tiny * (1 + mass) if head.offsets.any() else 0.0)
-    return Tilted(
-        mass, error * mass + tiny, rows, error * rows_size + tiny * (1 + mass[:, None]),
-        bias_sum, bias_error,
-    )  # fmt: skip
+    return certifier.products.weighted(
+        lambda start, block: weights[:, start : start + block.shape[0]]
+    )
