@@ -16,8 +16,21 @@ from hypothesis import strategies as st
 
 from oracle import exact_rows, lead_at, logit
 from small_heads import quick
-from uncork import Audit, Ball, Box, Domain, Head, Image, LayerNorm, Mixture, RMSNorm, Unbounded
-from uncork import Verdict, audit, verify
+from uncork import (
+    Audit,
+    Ball,
+    Box,
+    Domain,
+    Head,
+    Image,
+    LayerNorm,
+    Mixture,
+    RMSNorm,
+    Unbounded,
+    Verdict,
+    audit,
+    verify,
+)
 from uncork.audit.balance import Balance, balance_of
 from uncork.audit.bulk import Bulk
 from uncork.audit.certify import Certifier

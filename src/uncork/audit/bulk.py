@@ -21,7 +21,7 @@ import numpy as np
 
 from uncork.audit.latent import Latent
 from uncork.audit.products import Device
-from uncork.audit.rigour import TINY, UNIT, add_up, gamma, row_norms, up
+from uncork.audit.rigour import UNIT, add_up, gamma, row_norms, up
 from uncork.head import Head
 
 _SAFE = 1e100  # no square of a safe number over- or underflows

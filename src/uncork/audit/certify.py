@@ -4,7 +4,8 @@ Everything here is a statement about the real numbers that the stored weights ar
 is used with a-priori error bounds (Higham, *Accuracy and Stability of Numerical Algorithms*, §3.1):
 a dot product of n terms, summed in any order, fused or not, errs by at most γ_n Σ|a_k||b_k| with
 γ_n = n·u/(1 − n·u), plus n times the smallest normal number for products that underflow. How bounds
-are multiplied and added is said in `rigour`. What they leave open is settled in integers. `docs/certificates.md` gives the argument in full.
+are multiplied and added is said in `rigour`. What they leave open is settled in integers.
+`docs/certificates.md` gives the argument in full.
 
 Two claims are checked:
 
@@ -19,7 +20,7 @@ and Σ λ_i (z_t − z_i) is bounded as a function of u: see `latent`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -28,6 +29,7 @@ import numpy as np
 
 from uncork.audit.balance import Balance, balance_of
 from uncork.audit.bulk import Bulk
+from uncork.audit.digits import most_bits
 from uncork.audit.latent import Latent
 from uncork.audit.products import MOST_FEATURES32, Device, Products, Tilted
 from uncork.audit.rigour import (
@@ -168,6 +170,14 @@ class Certifier:
             inside = inside & xp.all((u >= lower) & (u <= upper), axis=1)
         return self.device.get(inside)
 
+    @cached_property
+    def _most_bits(self) -> int:
+        return most_bits(self.head, self.domain)
+
+    def _short(self, numbers: Iterable[int]) -> bool:
+        """Whether an exact proof's numbers are no longer than exact arithmetic makes them."""
+        return all(n.bit_length() <= self._most_bits for n in numbers)
+
     def _own_group(self, t: int, groups: dict[int, np.ndarray]) -> list[int]:
         """t and those of its alleged equals that are."""
         members = groups.get(t, np.empty(0, dtype=np.int64)).tolist()
@@ -177,6 +187,8 @@ class Certifier:
         self, t: int, witness: Witness, groups: dict[int, np.ndarray] | None = None
     ) -> float:
         """As `witnesses`, for one input given as fractions; every row in exact arithmetic."""
+        if not self._short([*(witness.numerators or ()), witness.denominator]):
+            return float("nan")
         u = witness.fractions()
         if len(u) != self.latent.width or not contains_exactly(self.base, u):
             return float("nan")
@@ -261,6 +273,8 @@ class Certifier:
             return float("nan")
         if mixture.integers is not None:
             if len(mixture.integers) != len(other) or tilted is not None:
+                return float("nan")
+            if not self._short(mixture.integers):
                 return float("nan")
             kept = zip(mixture.integers, other.tolist(), strict=True)
             return self._exact_mixture(t, classes, [Fraction(w) for w, keep in kept if keep])
