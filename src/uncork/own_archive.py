@@ -64,10 +64,16 @@ def open_archive(
         with source.open("rb") as file, zipfile.ZipFile(file) as archive:
             yield OwnArchive(source, archive, what, names)
     except UncorkError as error:
-        raise UncorkError(f"{source}: {error}") from None
+        raise UncorkError(f"{source}: {_one_line(str(error))}") from None
     except Exception as error:  # whatever a damaged file makes NumPy or zipfile stumble over
-        why = " ".join(str(error).split())[:200] or type(error).__name__
+        why = _one_line(str(error) or type(error).__name__)
         raise UncorkError(f"{source}: not {what}, or a damaged one ({why})") from None
+
+
+def _one_line(text: str) -> str:
+    """Short, and with nothing of the file's that would move the cursor."""
+    short = " ".join(text[:1000].split())[:300]
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in short)
 
 
 class OwnArchive(Mapping[str, np.ndarray]):

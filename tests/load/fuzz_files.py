@@ -265,7 +265,8 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGPROF, stop)
-    folder = Path(tempfile.mkdtemp(prefix="fuzz-files-"))
+    shared = Path("/dev/shm")  # in memory: a disk would take longer than uncork does
+    folder = Path(tempfile.mkdtemp(prefix="fuzz-files-", dir=shared if shared.is_dir() else None))
     fuzzer, violations = Fuzzer(folder, asked.seed), 0
     limit_memory()
     began = time.perf_counter()
