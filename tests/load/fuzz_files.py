@@ -13,6 +13,7 @@ import json
 import random
 import re
 import resource
+import shutil
 import signal
 import struct
 import sys
@@ -282,6 +283,8 @@ def main(arguments: list[str] | None = None) -> int:
         "formats": len(fuzzer.formats), "slowest": round(fuzzer.slowest, 3),
         "seconds": round(time.perf_counter() - began), "kept": str(folder) if violations else None,
     }))  # fmt: skip
+    if not violations:
+        shutil.rmtree(folder)
     return 1 if violations else 0
 
 
