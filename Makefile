@@ -50,6 +50,15 @@ style: $(VENV)/.test
 models: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore tests/load/every_model.py $(CLASSES)
 
+# Damaged files of every format that is read: none may take ten seconds, 512 MB or end in a
+# traceback. `make fuzz-files FILES=1000 SEED=7`
+.PHONY: fuzz-files
+FILES ?= 100000
+SEED ?= 0
+fuzz-files: $(VENV)/.test
+	cd tests/load && PYTHONPATH=.:.. OMP_NUM_THREADS=1 \
+		../../$(BIN)/python fuzz_files.py --files $(FILES) --seed $(SEED)
+
 bench: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet --no-deps $(BENCH_MODELS)
 	$(BIN)/python -m benchmarks

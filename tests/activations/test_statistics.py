@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from uncork import UncorkError
 from uncork.activations import Batch, Statistics
+from uncork.activations.recording import State
 from uncork.activations.statistics import QUANTILES, sample_size
 
 RNG = np.random.default_rng(0)
@@ -63,7 +66,7 @@ def test_memory_is_bounded_by_the_sample() -> None:
     assert sample_size(10**9) == 64
 
 
-def test_a_pause_changes_nothing() -> None:
+def test_a_pause_changes_nothing(tmp_path: Path) -> None:
     x = RNG.normal(size=(3000, 4))
     whole, first = Statistics(4, 7), Statistics(4, 7)
     for statistics in (whole, first):
@@ -73,7 +76,11 @@ def test_a_pause_changes_nothing() -> None:
         whole.add(batch)
     for batch in parts[:20]:
         first.add(batch)
-    second = Statistics.from_arrays(first.arrays())
+    State(tmp_path / "state.npz").save("model", 1000, first)
+    loaded = State(tmp_path / "state.npz").load("model", 4, 7)
+    assert loaded is not None
+    done, second = loaded
+    assert done == 1000
     second._sample = second._sample[:100].copy()
     for batch in parts[20:]:
         second.add(batch)

@@ -325,3 +325,33 @@ def test_a_bad_option_is_named(head: Head, options: dict[str, Any], message: str
 def test_the_reference_algorithm_knows_no_ball(head: Head) -> None:
     with pytest.raises(UncorkError, match="know boxes"):
         audit(head, domain=Ball(1.0), algorithm="reference", device="cpu")
+
+
+def test_checking_earlier_proofs_takes_no_time_from_a_resumed_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a run would check what the last one proved, be late, and get no further."""
+    head = random_head(600, 8, seed=0, bias=True)
+    partial = audit(head, device="cpu", jobs=1, approximate=True)
+    assert len(partial.undecided)
+    take_over = run.Recorder.take_over
+
+    def slowly(self: Any, earlier: Any) -> None:
+        take_over(self, earlier)
+        monkeypatch.setattr(run.time, "perf_counter", lambda: clock() + 1000.0)
+
+    clock = run.time.perf_counter
+    monkeypatch.setattr(run.Recorder, "take_over", slowly)
+    resumed = audit(head, device="cpu", jobs=1, resume=partial, time_limit=100)
+    assert not len(resumed.undecided)
+
+
+def test_a_limit_too_short_for_anything_new_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = random_head(600, 8, seed=0, bias=True)
+    partial = audit(head, device="cpu", jobs=1, approximate=True)
+    resumed = audit(head, device="cpu", jobs=1, resume=partial, time_limit=1e-9)
+    assert len(resumed.undecided) == len(partial.undecided)
+    assert {resumed.proofs.reasons[t] for t in resumed.undecided.tolist()} == {
+        "the time limit of 1e-09 s was reached before anything new was decided: "
+        "it is too short for this head"
+    }

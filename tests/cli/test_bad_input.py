@@ -146,7 +146,7 @@ def test_certificates_that_cannot_be_read(
 def test_reach_says_what_it_checks(run: Run, square: Path, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "c.txt").write_bytes(content)
     said = run("reach", square, "--check", tmp_path / "c.txt").error
-    assert "c.txt: no file of uncork reach, or a damaged one: expected an .npz" in said
+    assert "c.txt: not a file of uncork reach --certificates: no zip archive" in said
     assert "pickle" not in said
 
 

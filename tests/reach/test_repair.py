@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 
 from models import PP_OCR_V4
 from small_heads import quick
-from uncork import Ball, Box, Domain, Head, Unbounded, UncorkError, audit, load
+from uncork import Ball, Box, Domain, Head, Image, Unbounded, UncorkError, audit, load
 from uncork.domain import LayerNorm
 from uncork.reach.repair import Repair, bias_needed, change_size, repair
 from uncork.reach.repair_price import price
@@ -343,6 +343,29 @@ def test_bad_questions_are_refused() -> None:
         for wrong in (-1, 10):
             with pytest.raises(UncorkError, match=f"class {wrong} does not exist"):
                 ask(head, [wrong])
+
+
+@pytest.mark.parametrize("options", [{}, {"norm": "1"}, {"how": "row"}], ids=str)
+@pytest.mark.parametrize(
+    "domain", [Box(0, 0), Box(1, 1), Image(Box(1, 1), np.eye(2)), LayerNorm([0.0, 0.0], [1.0, 2.0])]
+)
+def test_at_a_single_input_no_edit_frees_two_classes(
+    domain: Domain, options: dict[str, str]
+) -> None:
+    head = Head([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], np.zeros(3), domain=domain)
+    with pytest.raises(UncorkError, match="a single point, where only one class can come first"):
+        repair(head, device="cpu", jobs=1, **options)
+
+
+@pytest.mark.parametrize("norm", ["inf", "1"])
+@pytest.mark.parametrize("domain", [Box(0, 0), Image(Box(1), [[1.0, 0.0], [0.0, 0.0]])])
+def test_where_all_classes_tie_everywhere_one_can_be_freed(domain: Domain, norm: str) -> None:
+    """Nobody wins anywhere, so there is no surface of winners to rise to."""
+    head = Head([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]], np.zeros(3), domain=domain)
+    assert audit(head, jobs=1).counts["unargmaxable"] == 3
+    made = repair(head, [1], norm=norm, device="cpu", jobs=1)
+    assert made.freed.tolist() == [1]
+    assert made.audit.counts["argmaxable"] == 1
 
 
 def test_a_shipped_recogniser_is_repaired_within_two_percent_of_the_least() -> None:

@@ -11,7 +11,7 @@ from test_probability import DOMAINS, inputs_of
 import uncork
 from models import PP_OCR_V4
 from small_heads import quick
-from uncork import Ball, Box, Head, UncorkError
+from uncork import Ball, Box, Head, Image, LayerNorm, UncorkError
 from uncork.audit.certify import Certifier
 from uncork.nn.reference import entmax as slow_entmax
 from uncork.reach.certificates import (
@@ -20,6 +20,7 @@ from uncork.reach.certificates import (
     read_certificates,
     write_certificates,
 )
+from uncork.reach.probability import highest_probability
 from uncork.reach.sparse import SparseProbability, sparse_probability
 from uncork.reach.sparse_bounds import sparse_bounds
 
@@ -177,3 +178,24 @@ def test_lost_characters_of_pp_ocr_v4_are_not_in_sparsemaxs_support() -> None:
 def test_what_means_nothing_is_refused(options: dict[str, float], said: str) -> None:
     with pytest.raises(UncorkError, match=said):
         sparse_probability(Head(np.eye(3)), **options)  # type: ignore[arg-type]
+
+
+@quick(40)
+@given(seed=st.integers(0, 2**32 - 1), kind=st.integers(0, 4), alpha=st.sampled_from([1.5, 2, 3]))
+def test_every_input_named_lies_in_the_domain(seed: int, kind: int, alpha: float) -> None:
+    """Also for classes that no input has in the support, and where 0 is no input."""
+    rng = np.random.default_rng(seed)
+    features, classes = int(rng.integers(1, 4)), int(rng.integers(3, 9))
+    low = 2 * rng.normal(size=features)
+    matrix, gain = rng.normal(size=(features, features)), rng.normal(size=features)
+    domain = [
+        Box(low, low + rng.random(features)), Box(low, np.inf), Box(low, low),
+        Image(Box(low, low + 1), matrix), LayerNorm(gain, 5 * low),
+    ][kind]  # fmt: skip
+    weight = rng.normal(size=(classes, features)) * rng.choice([0.1, 1, 20])
+    head = Head(weight, rng.normal(size=classes), domain=domain)
+    sparse = sparse_probability(head, alpha=alpha, device="cpu", jobs=1)
+    soft = highest_probability(head, device="cpu", jobs=1)
+    base = domain.affine(features).base
+    for inputs in (sparse.inputs, sparse.mixture_inputs, soft.inputs, soft.mixture_inputs):
+        assert base.contains(inputs).all()

@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,15 @@ from typing import Any
 import numpy as np
 
 from uncork.activations.batch import Batch, Runner
-from uncork.activations.statistics import Statistics
+from uncork.activations.statistics import STATISTICS, Statistics
 from uncork.errors import UncorkError
+from uncork.own_archive import open_archive, write_archive
 from uncork.progress import Progress
-from uncork.whole_file import whole_file
 
 _SAVED_EVERY = 30.0  # seconds
 _VERSION = 1
+_NAMES = ("version", "identity", "done", *STATISTICS)
+_LONGEST = 1 << 20  # characters that tell a recording from another
 
 
 class Stopped(Exception):
@@ -39,32 +40,24 @@ class State:
         self.path = Path(path)
 
     def save(self, identity: str, done: int, statistics: Statistics) -> None:
-        with whole_file(self.path) as target:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("wb") as file:
-                np.savez(
-                    file, version=np.array(_VERSION), identity=np.array(identity),
-                    done=np.array(done), **statistics.arrays(),  # type: ignore[arg-type]
-                )  # fmt: skip
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        facts = {"version": np.array(_VERSION), "identity": np.array(identity)}
+        write_archive(self.path, {**facts, "done": np.array(done), **statistics.arrays()})
 
-    def load(self, identity: str) -> tuple[int, Statistics] | None:
+    def load(self, identity: str, features: int, classes: int) -> tuple[int, Statistics] | None:
         """How many items were done, and what was recorded; None where there is nothing."""
         if not self.path.is_file():
             return None
         try:
-            with np.load(self.path, allow_pickle=False) as arrays:
-                if int(arrays["version"]) != _VERSION:
-                    raise UncorkError(f"{self.path} is of another version of uncork: delete it")
-                if str(arrays["identity"]) != identity:
-                    raise UncorkError(
-                        f"{self.path} is of another model, other data or other settings: delete "
-                        "it, or leave out --resume"
-                    )
-                return int(arrays["done"]), Statistics.from_arrays(arrays)
-        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
-            if isinstance(error, UncorkError):
-                raise
-            raise UncorkError(f"{self.path} is damaged ({error}): delete it") from None
+            with open_archive(self.path, "an unfinished recording", _NAMES) as arrays:
+                if int(arrays.array("version", ())) != _VERSION:
+                    raise UncorkError("it is of another version of uncork")
+                if arrays.text("identity", _LONGEST) != identity:
+                    raise UncorkError("it is of another model, other data or other settings")
+                found = Statistics.from_archive(arrays, features, classes)
+                return int(arrays.array("done", ())), found
+        except UncorkError as error:
+            raise UncorkError(f"{error}: delete it, or leave out --resume") from None
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)
@@ -90,7 +83,7 @@ def record(
     statistics = Statistics(runner.head.features, runner.head.classes)
     done = 0
     if resume and state is not None:
-        earlier = state.load(runner.identity)
+        earlier = state.load(runner.identity, runner.head.features, runner.head.classes)
         if earlier is not None:
             done, statistics = earlier
     shown = Progress() if progress is None else progress

@@ -14,10 +14,14 @@ import numpy as np
 
 from uncork.activations.batch import Batch
 from uncork.errors import UncorkError
+from uncork.own_archive import OwnArchive
 
 QUANTILES = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 _SAMPLE_BYTES = 64 << 20
 _LARGEST_SAMPLE = 16_384
+_STATE = 10_000  # characters of a random generator's state
+# The members of a file of them.
+STATISTICS = ("counts", "norms", "lower", "upper", "mean", "squares", "first", "sample", "random")
 
 
 def sample_size(features: int) -> int:
@@ -125,7 +129,7 @@ class Statistics:
         }
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Everything, for a file that `from_arrays` reads back."""
+        """Everything, for a file that `from_archive` reads back."""
         numbers = [self.norm_lower, self.norm_upper, self.norm_mean]
         return {
             "counts": np.array([self.count, self.shared, self.classes], dtype=np.int64),
@@ -135,16 +139,22 @@ class Statistics:
         }  # fmt: skip
 
     @classmethod
-    def from_arrays(cls, arrays: Any) -> Statistics:
-        lower = np.asarray(arrays["lower"], dtype=np.float64)
-        count, shared, classes = (int(n) for n in arrays["counts"])
-        found = cls(len(lower), classes)
+    def from_archive(cls, arrays: OwnArchive, features: int, classes: int) -> Statistics:
+        """Read back what `arrays` gave, for a head of that size."""
+        count, shared, stored = arrays.array("counts", (3,), np.int64).tolist()
+        if stored != classes:
+            raise UncorkError(f"it is of a head of {stored:,} classes, not {classes:,}")
+        found = cls(features, classes)
         found.count, found.shared = count, shared
-        found.norm_lower, found.norm_upper, found.norm_mean = (float(n) for n in arrays["norms"])
-        found.lower, found.upper = lower, np.asarray(arrays["upper"], dtype=np.float64)
-        found.mean, found.squares = np.array(arrays["mean"]), np.array(arrays["squares"])
-        found.first = np.array(arrays["first"], dtype=np.int64)
-        sample = arrays["sample"]
+        found.norm_lower, found.norm_upper, found.norm_mean = arrays.array(
+            "norms", (3,), np.float64
+        ).tolist()
+        for name in ("lower", "upper", "mean", "squares"):
+            setattr(found, name, arrays.array(name, (features,), np.float64).copy())
+        found.first = arrays.array("first", (classes,), np.int64).copy()
+        if arrays.count("sample") > len(found._sample):
+            raise UncorkError("its sample is too large")
+        sample = arrays.array("sample", (None, features), np.float32)
         found._sample[: len(sample)] = sample
-        found.random.bit_generator.state = json.loads(str(arrays["random"]))
+        found.random.bit_generator.state = json.loads(arrays.text("random", _STATE))
         return found

@@ -7,30 +7,34 @@ from dataclasses import dataclass
 import numpy as np
 
 from uncork.audit.latent import Latent
-from uncork.audit.rigour import TINY, UNIT, gamma
+from uncork.audit.rigour import TINY, UNIT, add_up, gamma
 
 
 @dataclass(frozen=True)
 class Balance:
-    """r = Σ λ_i (w_t − w_i) and s = Σ λ_i (b_t − b_i), each with an error bound, and Σ λ_i."""
+    """r = Σ λ_i (w_t − w_i), s = Σ λ_i (b_t − b_i) and Σ λ_i, each with an error bound."""
 
     residual: np.ndarray  # (d,)
     error: np.ndarray  # (d,)
     constant: float
     slack: float
     total: float
+    total_error: float
 
     def plus(self, other: Balance) -> Balance:
         rounding = 4 * UNIT * (np.abs(self.residual) + np.abs(other.residual)) + TINY
         slack = self.slack + other.slack
         if slack:
-            slack += 4 * UNIT * (abs(self.constant) + abs(other.constant)) + TINY
+            moved = 4 * UNIT * (abs(self.constant) + abs(other.constant)) + TINY
+            slack = add_up(self.slack, other.slack, moved)
+        total = self.total + other.total
         return Balance(
             self.residual + other.residual,
-            (self.error + other.error + rounding) * (1 + 4 * UNIT),
+            add_up(self.error, other.error, rounding),
             self.constant + other.constant,
-            slack * (1 + 4 * UNIT),
-            self.total + other.total,
+            slack,
+            total,
+            add_up(self.total_error, other.total_error, UNIT * total + TINY),
         )
 
     def seen_through(self, latent: Latent) -> Balance:
@@ -39,8 +43,8 @@ class Balance:
             return self
         rows, error, shift, slack = latent.host.back(self.residual[None], self.error[None])
         constant = self.constant + float(shift[0])
-        slack = self.slack + float(slack[0]) + 4 * UNIT * abs(constant)
-        return Balance(rows[0], error[0], constant, slack * (1 + 8 * UNIT), self.total)
+        slack = add_up(self.slack, float(slack[0]), 4 * UNIT * abs(constant))
+        return Balance(rows[0], error[0], constant, slack, self.total, self.total_error)
 
 
 def balance_of(away: np.ndarray, bias_away: np.ndarray, weights: np.ndarray) -> Balance:
@@ -55,4 +59,5 @@ def balance_of(away: np.ndarray, bias_away: np.ndarray, weights: np.ndarray) -> 
         float(weights @ bias_away),
         slack + tiny if bias_away.any() else slack,
         total,
+        error * total + TINY,
     )

@@ -21,7 +21,7 @@ import numpy as np
 
 from uncork.audit.latent import Latent
 from uncork.audit.products import Device
-from uncork.audit.rigour import TINY, UNIT, gamma, row_norms
+from uncork.audit.rigour import UNIT, add_up, gamma, row_norms, up
 from uncork.head import Head
 
 _SAFE = 1e100  # no square of a safe number over- or underflows
@@ -66,17 +66,16 @@ class Bulk:
             slacks.append(slack)
         bias, slack = np.concatenate(biases), np.concatenate(slacks)
         centre = total / count
-        centre_error = gamma(count + 8) * size / count + np.abs(centre) * 4 * UNIT + TINY
-        centre_error += wrong / count * (1 + gamma(count + 8))
+        centre_error = up((gamma(count + 8) * size + wrong) / count, count + 8)
+        centre_error = add_up(centre_error, 4 * UNIT * np.abs(centre))
         transform, bounds = None, (np.inf, np.inf, np.inf, np.inf)
         found = _whiten(rows, centre)
         if found is not None:
             transform, bounds = found, _bounds(rows, centre, found)
-        bias_error = gamma(count + 8) * float(np.abs(bias).mean()) + TINY
-        bias_error += float(slack.mean()) * (1 + gamma(count + 8))
+        bias_error = gamma(count + 8) * float(np.abs(bias).mean()) + float(slack.mean())
         return cls(
             centre, centre_error, transform, *bounds,
-            bias_mean=float(bias.mean()), bias_error=bias_error,
+            bias_mean=float(bias.mean()), bias_error=up(bias_error, count + 8),
             bias_range=(_below(bias, slack), -_below(-bias, slack)),
         )  # fmt: skip
 
@@ -97,12 +96,14 @@ class Bulk:
     def _nudge(
         self, transform: np.ndarray, residual: np.ndarray, error: np.ndarray
     ) -> float | None:
-        size = np.linalg.norm(np.abs(residual) + error)
-        q = np.linalg.norm(transform @ residual) + TINY
-        # The product's own rounding, and what the residual's error can become.
-        q += self.transform_norm * (gamma(len(residual) + 8) * size + np.linalg.norm(error))
-        q *= 1 + gamma(len(residual) + 8)
-        room = 1 - self.defect - q * self.offset
+        count = len(residual) + 8
+        moved, size, off = (
+            float(row_norms(v[None])[0]) for v in (transform @ residual, residual, error)
+        )
+        # The product's own rounding, and what the residual's error can become; γ last.
+        rounding = gamma(count) * (self.transform_norm * size)
+        q = up(moved + rounding + self.transform_norm * off, count)
+        room = 1 - self.defect - q * self.offset - 8 * UNIT
         if not room > 0:
             return None
         share = self.reach * (q + self.offset) / room * (1 + 16 * UNIT)
@@ -136,8 +137,7 @@ class _Rows:
                 continue
             rows, error, shift, slack = self.latent.back(block, 0.0 * block)
             total = bias + self.device.get(shift)
-            off = self.device.get(slack) + 4 * UNIT * np.abs(total)
-            yield rows, error, total, off * (1 + 8 * UNIT)
+            yield rows, error, total, add_up(self.device.get(slack), 4 * UNIT * np.abs(total))
 
 
 def _below(values: np.ndarray, slack: np.ndarray) -> float:
@@ -215,19 +215,20 @@ def _bounds(
             mean += device.get(device.xp.sum(product, axis=0))
             sizes = device.get(row_norms(product, device.xp))
             # ‖computed v_i − true v_i‖: one rounding for w − c, d products and additions.
-            errors = gamma(width + 8) * norm * device.get(row_norms(away, device.xp))
+            errors = gamma(width + 8) * (norm * device.get(row_norms(away, device.xp)))
             if error is not None:
-                errors = (errors + norm * device.get(row_norms(error, device.xp))) * (1 + 8 * UNIT)
+                errors = errors + norm * device.get(row_norms(error, device.xp))
+            errors = up(errors, width + 8)
             reach = max(reach, float((sizes + errors).max()))
             energy += float((sizes**2).sum())
             length += float(sizes.sum())
             leak += float((2 * sizes * errors + errors**2).sum())
             drift += float(errors.sum())
-        slack = gamma(count + 8)
-        up = 1 + gamma(count + width**2 + 64)  # norms of d × d matrices are sums of d² squares
+        # Sums over all rows, of squares of their d entries; and what squares lost to underflow.
+        slack, roundings = gamma(count + 8), count + width + 64
         moment = device.get(moment_sum) / count - np.eye(len(transform))
-        defect = (
-            np.linalg.norm(moment) + (2 * slack * energy + leak) / count
-        ) * up + width * UNIT * 4
-        offset = (np.linalg.norm(mean) / count + (2 * slack * length + drift) / count) * up
-    return norm, float(defect), float(offset), float(reach * up)
+        far = float(row_norms(moment.reshape(1, -1))[0]) + width * UNIT * 4
+        defect = up(far + (2 * slack * energy + leak) / count, roundings)
+        middle_off = float(row_norms(mean[None])[0])
+        offset = up((middle_off + 2 * slack * length + drift) / count, roundings)
+    return norm, defect, offset, up(reach, roundings)

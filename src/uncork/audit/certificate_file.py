@@ -6,46 +6,43 @@ import hashlib
 import json
 import math
 import os
-import zipfile
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from uncork.audit.digits import WholeNumbers, most_named
 from uncork.audit.formula import Formula
 from uncork.audit.proofs import Proofs
 from uncork.audit.result import Audit
 from uncork.audit.verdict import Mixture, Verdict, Witness
 from uncork.domain import Domain, parse_domain
-from uncork.domain.members import domain_from, members_of
+from uncork.domain.members import DOMAIN_NAMES, domain_from, members_of
 from uncork.domain_file import narrowest
 from uncork.errors import UncorkError
 from uncork.head import Head
+from uncork.own_archive import OwnArchive, are_ids, open_archive, write_archive
 from uncork.reading import reading_from
-from uncork.whole_file import whole_file
 
 VERSION = 2
 _PLAIN = 1  # the version written where the domain is plain: what version 2 adds is not needed
 _KIND = "uncork certificates"
+_WHAT = "a certificate file"
+_NAMES = (
+    "header", "verdict", "margin", "group_(size|class)", "formula_(transform|centre|scale)",
+    "witness(32|64)_(class|input)", "mixture(32|64)_(class|size|bulk|row|weight)",
+    "tilt_(class|input|peak)", "digest", f"domain_{DOMAIN_NAMES}",
+)  # fmt: skip
+_HEADER_EACH = 256  # characters of the header for one class: why it is undecided, that it was asked
+_DIGEST_LENGTH = 64
 _DIGEST_BYTES = 16 << 20
 
 
 def write_certificates(audit: Audit, path: str | os.PathLike[str]) -> None:
     """Write the file whole or not at all."""
-    with (
-        whole_file(path) as target,
-        target.open("wb") as file,  # zipfile itself would want to read a pipe as well
-        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive,
-    ):
-        for name, array in _members(audit).items():
-            # Whole numbers shrink well; floats do not, and stored ones can be mapped.
-            packed = zipfile.ZIP_DEFLATED if array.dtype.kind in "iuU" else zipfile.ZIP_STORED
-            info = zipfile.ZipInfo(name + ".npy", date_time=(1980, 1, 1, 0, 0, 0))
-            info.compress_type = packed
-            with archive.open(info, "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
+    write_archive(path, _members(audit))
 
 
 def _members(audit: Audit) -> dict[str, np.ndarray]:
@@ -147,64 +144,69 @@ def _steps(classes: np.ndarray) -> np.ndarray:
 
 def read_certificates(path: str | os.PathLike[str], head: Head | None = None) -> Audit:
     """Read a file back, checking its form; what it claims is for the certifier to check."""
-    source = Path(path)
-    if not source.is_file():
-        raise UncorkError(f"{source}: no such file")
-    try:
-        with source.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return _read(archive, source, head)
-    except UncorkError as error:
-        raise UncorkError(f"{source}: {error}") from None
-    except Exception as error:  # whatever a damaged file makes NumPy or zipfile stumble over
-        why = " ".join(str(error).split())
-        raise UncorkError(f"{source}: not a certificate file, or a damaged one ({why})") from None
+    with open_archive(path, _WHAT, _NAMES) as archive:
+        return _read(archive, head)
 
 
-def _read(archive: Any, source: Path, head: Head | None) -> Audit:
-    header = json.loads(str(archive["header"]))
-    if not isinstance(header, dict) or header.get("kind") != _KIND:
-        raise UncorkError("not a certificate file")
+def _read(archive: OwnArchive, head: Head | None) -> Audit:
+    # Floats are not packed: a file of that many classes is at least as long as this array.
+    if "margin" not in archive:
+        raise UncorkError(f"not {_WHAT}")
+    margins = archive.mapped("margin", (None,), np.float32)
+    header = archive.header(_KIND, _HEADER_EACH, len(margins))
     if header["version"] not in (_PLAIN, VERSION):
         raise UncorkError(
             f"certificates of version {header['version']}; this uncork reads versions up to "
             f"{VERSION}"
         )
     classes, features = int(header["classes"]), int(header["features"])
+    if classes != len(margins):
+        raise UncorkError(f"the header says {classes:,} classes, and the file has {len(margins):,}")
     domain = _domain(archive, header, features)
     latent = domain.affine(features).latent
     proofs = Proofs.empty(classes)
-    proofs.verdicts = _shaped(archive, "verdict", (classes,), np.uint8)
+    proofs.verdicts = archive.array("verdict", (classes,), np.uint8).copy()
     if proofs.verdicts.max(initial=0) > max(Verdict):
         raise UncorkError("verdict holds a value that is no verdict")
-    proofs.margins = _shaped(archive, "margin", (classes,), np.float32).astype(np.float64)
-    sizes = archive["group_size"]
-    members = archive["group_class"]
-    if sizes.sum() != len(members) or (sizes < 2).any() or not _are_ids(members, classes):
+    proofs.margins = np.asarray(margins, dtype=np.float64)
+    if archive.count("group_class") > classes:
+        raise UncorkError("there are more equal classes than classes")
+    members = archive.array("group_class", (None,), np.int32)
+    sizes = archive.array("group_size", (None,), np.int32)
+    if int(sizes.sum()) != len(members) or (sizes < 2).any() or not are_ids(members, classes):
         raise UncorkError("the groups of equal classes are damaged")
     proofs.groups = np.split(members.astype(np.int64), np.cumsum(sizes)[:-1]) if len(sizes) else []
     if "formula_scale" in archive:
-        proofs.scales = _shaped(archive, "formula_scale", (classes,), np.float32)
+        proofs.scales = archive.array("formula_scale", (classes,), np.float32).copy()
         proofs.formula = Formula(
-            _shaped(archive, "formula_transform", (features, latent), np.float32),
-            _shaped(archive, "formula_centre", (features,), np.float64),
+            archive.array("formula_transform", (features, latent), np.float32),
+            archive.array("formula_centre", (features,), np.float64),
         )
     for bits in (32, 64):
-        _read_inputs(archive, source, proofs, bits, classes, latent)
+        _read_inputs(archive, proofs, bits, classes, latent)
         _read_mixtures(archive, proofs, bits, classes)
     _read_tilts(archive, proofs, features)
     named = [*header["exact_witnesses"], *header["exact_mixtures"], *header["reasons"]]
     named += header["asked"] or []
-    if not _are_ids(np.array([int(t) for t in named], dtype=np.int64), classes):
+    if not are_ids(np.array([int(t) for t in named], dtype=np.int64), classes):
         raise UncorkError("the header names a class that does not exist")
+    whole_number = WholeNumbers(domain, features, head)
     for t, (numerators, denominator) in header["exact_witnesses"].items():
-        whole, scale = tuple(int(n, 16) for n in numerators), int(denominator, 16)
-        if len(whole) != latent or scale <= 0:
+        if len(numerators) != latent:
+            raise UncorkError("an exact witness is damaged")
+        whole, scale = tuple(map(whole_number, numerators)), whole_number(denominator)
+        if scale <= 0:
             raise UncorkError("an exact witness is damaged")
         image = np.array([_as_float(n, scale) for n in whole])
         proofs.exact[int(t)] = Witness(image, whole, scale)
     for t, (ids, weights) in header["exact_mixtures"].items():
-        integers = tuple(int(w, 16) for w in weights)
-        if len(ids) != len(integers) or not _are_ids(np.array(ids, dtype=np.int64), classes):
+        if len(ids) > most_named(latent):
+            raise UncorkError(
+                f"the exact mixture of class {t} names {len(ids):,} classes: exact arithmetic "
+                f"names at most {most_named(latent):,} for such a head"
+            )
+        integers = tuple(map(whole_number, weights))
+        if len(ids) != len(integers) or not are_ids(np.array(ids, dtype=np.int64), classes):
             raise UncorkError("an exact mixture is damaged")
         total = sum(integers) or 1
         proofs.mixtures[int(t)] = Mixture(
@@ -215,8 +217,8 @@ def _read(archive: Any, source: Path, head: Head | None) -> Audit:
         )
     proofs.reasons = {int(t): str(why) for t, why in header["reasons"].items()}
     asked = header["asked"]
-    content = {name: _mapped(archive, source, name) for name in archive.files}
-    altered = str(content["digest"]) != content_digest(content)
+    digest = archive.text("digest", _DIGEST_LENGTH)
+    altered = digest != content_digest(_Contents(archive))
     return Audit(
         proofs, str(header["fingerprint"]), domain, features,
         str(header["dtype"]), bool(header["bias"]),
@@ -229,7 +231,7 @@ def _read(archive: Any, source: Path, head: Head | None) -> Audit:
     )  # fmt: skip
 
 
-def _domain(archive: Any, header: dict[str, Any], features: int) -> Domain:
+def _domain(archive: OwnArchive, header: dict[str, Any], features: int) -> Domain:
     """The domain: plain ones by their text, images by their arrays, which must be those that the
     text names."""
     if header["version"] == _PLAIN:
@@ -238,90 +240,66 @@ def _domain(archive: Any, header: dict[str, Any], features: int) -> Domain:
             raise UncorkError("the domain of certificates cannot be another file")
         domain = parse_domain(text)
     else:
-        names = [name for name in archive.files if name.startswith("domain_")]
-        arrays = {name.removeprefix("domain_"): archive[name] for name in names}
-        domain = domain_from(header["domain_parts"], arrays)
+        domain = domain_from(header["domain_parts"], archive, prefix="domain_")
         if domain.spec() != header["domain"]:
             raise UncorkError("the domain is not the one that the header names")
     domain.check(features)
     return domain
 
 
-def _mapped(archive: Any, source: Path, name: str) -> np.ndarray:
-    """An array of the file, mapped where it is stored as it is: inputs can be as many as the head's
-    weights, and need not all be in memory at once."""
-    info = archive.zip.getinfo(name + ".npy")
-    if info.compress_type != zipfile.ZIP_STORED:
-        return archive[name]
-    with source.open("rb") as file:
-        file.seek(info.header_offset + 26)  # past the fixed part of the member's local header
-        lengths = file.read(4)
-        names = int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
-        file.seek(names, os.SEEK_CUR)
-        start = file.tell()
-        if np.lib.format.read_magic(file) != (1, 0):
-            raise UncorkError(f"{name} is damaged")
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-        size = file.tell() - start + math.prod(shape) * dtype.itemsize
-        if fortran or dtype.hasobject or size != info.file_size:
-            raise UncorkError(f"{name} is damaged")
-        if not math.prod(shape):
-            return np.empty(shape, dtype)
-        return np.memmap(source, dtype=dtype, mode="r", offset=file.tell(), shape=shape)
-
-
-def _read_inputs(
-    archive: Any, source: Path, proofs: Proofs, bits: int, classes: int, features: int
-) -> None:
-    ids = archive[f"witness{bits}_class"]
-    inputs = _mapped(archive, source, f"witness{bits}_input")
-    if inputs.shape != (len(ids), features) or inputs.dtype != np.dtype(f"float{bits}"):
-        raise UncorkError(f"witness{bits}_input is {inputs.dtype} {inputs.shape}")
-    if not _are_ids(ids, classes):
+def _read_inputs(archive: OwnArchive, proofs: Proofs, bits: int, classes: int, latent: int) -> None:
+    inputs = archive.mapped(f"witness{bits}_input", (None, latent), np.dtype(f"float{bits}"))
+    ids = archive.array(f"witness{bits}_class", (len(inputs),), np.int32)
+    if not are_ids(ids, classes):
         raise UncorkError("a witness names a class that does not exist")
     proofs.inputs.update(zip(ids.tolist(), inputs, strict=True))
 
 
-def _read_mixtures(archive: Any, proofs: Proofs, bits: int, classes: int) -> None:
-    ids, sizes = archive[f"mixture{bits}_class"], archive[f"mixture{bits}_size"]
-    bulk = _shaped(archive, f"mixture{bits}_bulk", (len(ids),), np.float64)
-    rows, weights = archive[f"mixture{bits}_row"], archive[f"mixture{bits}_weight"]
+def _read_mixtures(archive: OwnArchive, proofs: Proofs, bits: int, classes: int) -> None:
+    bulk = archive.array(f"mixture{bits}_bulk", (None,), np.float64)
+    weights = archive.mapped(f"mixture{bits}_weight", (None,), np.dtype(f"float{bits}"))
+    ids = archive.array(f"mixture{bits}_class", (len(bulk),), np.int32)
+    sizes = archive.array(f"mixture{bits}_size", (len(bulk),), np.int32)
+    rows = archive.array(f"mixture{bits}_row", (len(weights),), np.int32)
     ends = np.cumsum(sizes, dtype=np.int64)
-    if len(sizes) != len(ids) or (sizes < 0).any() or not _are_ids(ids, classes):
+    if (sizes < 0).any() or not are_ids(ids, classes):
         raise UncorkError("the mixtures are damaged")
-    if len(rows) != len(weights) or len(rows) != (ends[-1] if len(ends) else 0):
+    if len(rows) != (ends[-1] if len(ends) else 0):
         raise UncorkError("the mixtures are damaged")
     for t, stop, size, share in zip(ids.tolist(), ends.tolist(), sizes.tolist(), bulk, strict=True):
         part = slice(stop - size, stop)
         members = np.cumsum(rows[part], dtype=np.int64)
-        if not _are_ids(members, classes):
+        if not are_ids(members, classes):
             raise UncorkError(f"the mixture of class {t} names a class that does not exist")
         proofs.mixtures[t] = Mixture(members.astype(np.int32), weights[part], float(share))
 
 
-def _read_tilts(archive: Any, proofs: Proofs, features: int) -> None:
-    ids = archive["tilt_class"]
-    inputs = _shaped(archive, "tilt_input", (len(ids), features), np.float32)
-    peaks = _shaped(archive, "tilt_peak", (len(ids),), np.float64)
+def _read_tilts(archive: OwnArchive, proofs: Proofs, features: int) -> None:
+    inputs = archive.mapped("tilt_input", (None, features), np.float32)
+    ids = archive.array("tilt_class", (len(inputs),), np.int32)
+    peaks = archive.array("tilt_peak", (len(inputs),), np.float64)
     for t, tilt, peak in zip(ids.tolist(), inputs, peaks.tolist(), strict=True):
         if t not in proofs.mixtures:
             raise UncorkError("a tilt belongs to no mixture")
         proofs.mixtures[t] = replace(proofs.mixtures[t], tilt=tilt, peak=peak)
 
 
-def _shaped(archive: Any, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    array = archive[name]
-    if array.shape != shape or array.dtype != np.dtype(dtype):
-        raise UncorkError(
-            f"{name} is {array.dtype} {array.shape}: expected {np.dtype(dtype)} {shape}"
-        )
-    return array
+class _Contents(Mapping[str, np.ndarray]):
+    """The members for their digest: one at a time, mapped where they can be."""
 
+    def __init__(self, archive: OwnArchive) -> None:
+        self.archive = archive
 
-def _are_ids(values: np.ndarray, classes: int) -> bool:
-    if values.ndim != 1 or values.dtype.kind not in "iu":
-        return False
-    return not len(values) or (int(values.min()) >= 0 and int(values.max()) < classes)
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name == "header":
+            return np.array(self.archive.text(name, sys.maxsize))
+        return self.archive.mapped(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.archive)
+
+    def __len__(self) -> int:
+        return len(self.archive)
 
 
 def _as_float(numerator: int, denominator: int) -> float:

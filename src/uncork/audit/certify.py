@@ -3,8 +3,9 @@
 Everything here is a statement about the real numbers that the stored weights are. Floating point
 is used with a-priori error bounds (Higham, *Accuracy and Stability of Numerical Algorithms*, §3.1):
 a dot product of n terms, summed in any order, fused or not, errs by at most γ_n Σ|a_k||b_k| with
-γ_n = n·u/(1 − n·u), plus n times the smallest normal number for products that underflow. What the
-bounds leave open is settled in integers. `docs/certificates.md` gives the argument in full.
+γ_n = n·u/(1 − n·u), plus n times the smallest normal number for products that underflow. How bounds
+are multiplied and added is said in `rigour`. What they leave open is settled in integers.
+`docs/certificates.md` gives the argument in full.
 
 Two claims are checked:
 
@@ -19,7 +20,7 @@ and Σ λ_i (z_t − z_i) is bounded as a function of u: see `latent`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -28,9 +29,21 @@ import numpy as np
 
 from uncork.audit.balance import Balance, balance_of
 from uncork.audit.bulk import Bulk
+from uncork.audit.digits import most_bits
 from uncork.audit.latent import Latent
 from uncork.audit.products import MOST_FEATURES32, Device, Products, Tilted
-from uncork.audit.rigour import SMALLEST, TINY, UNIT, integers, lower_float, row_norms
+from uncork.audit.rigour import (
+    LARGEST,
+    SMALLEST,
+    TINY,
+    UNIT,
+    add_up,
+    check_arithmetic,
+    integers,
+    lower_float,
+    mul_up,
+    row_norms,
+)
 from uncork.audit.support import (
     contains_exactly,
     finite_part,
@@ -86,6 +99,7 @@ class Certifier:
         class t, the classes whose row and bias equal t's: they are left out of the maximum, after
         checking that they really are equal. `u` (n, latent) is NumPy's or the device's.
         """
+        check_arithmetic()
         classes = np.asarray(classes, dtype=np.int64)
         margins = np.empty(len(classes))
         step = self.device.inputs
@@ -113,7 +127,7 @@ class Certifier:
                 own, rivals = self.products.own_and_rivals(
                     classes[left], x, drift, own_groups, single
                 )
-                margin[left] = (own - rivals) * (1 - 2.0**-50)
+                margin[left] = _lead_down(own, rivals)
                 lowest[left] = own
         pairs = EXACT_PAIRS
         for k in np.flatnonzero(inside & ~(margin > 0)).tolist():
@@ -128,7 +142,7 @@ class Certifier:
             exact = [Fraction(v) for v in self.device.get(u[k]).tolist()]
             settled = self._exact_margin(t, self.latent.forward_exactly(exact), close)
             # Rows that were not close are below by the bounds; at least by the smallest float.
-            clear = max((lowest[k] - others) * (1 - 2.0**-50), SMALLEST)
+            clear = max(float(_lead_down(lowest[k], others)), SMALLEST)
             margin[k] = min(settled, clear)
         return margin
 
@@ -141,7 +155,7 @@ class Certifier:
         x, error = self.latent.forward(u)
         if single:
             narrow = xp.astype(xp.astype(x, xp.float32), xp.float64)
-            error = (error + xp.abs(x - narrow)) * (1 + 4 * UNIT)
+            error = add_up(error, xp.abs(x - narrow))
             x = narrow
         return x, self.device.get(row_norms(error, xp))
 
@@ -156,6 +170,14 @@ class Certifier:
             inside = inside & xp.all((u >= lower) & (u <= upper), axis=1)
         return self.device.get(inside)
 
+    @cached_property
+    def _most_bits(self) -> int:
+        return most_bits(self.head, self.domain)
+
+    def _short(self, numbers: Iterable[int]) -> bool:
+        """Whether an exact proof's numbers are no longer than exact arithmetic makes them."""
+        return all(n.bit_length() <= self._most_bits for n in numbers)
+
     def _own_group(self, t: int, groups: dict[int, np.ndarray]) -> list[int]:
         """t and those of its alleged equals that are."""
         members = groups.get(t, np.empty(0, dtype=np.int64)).tolist()
@@ -165,6 +187,8 @@ class Certifier:
         self, t: int, witness: Witness, groups: dict[int, np.ndarray] | None = None
     ) -> float:
         """As `witnesses`, for one input given as fractions; every row in exact arithmetic."""
+        if not self._short([*(witness.numerators or ()), witness.denominator]):
+            return float("nan")
         u = witness.fractions()
         if len(u) != self.latent.width or not contains_exactly(self.base, u):
             return float("nan")
@@ -207,6 +231,7 @@ class Certifier:
 
     def mixtures(self, classes: Sequence[int], mixtures: Sequence[Mixture]) -> np.ndarray:
         """As `mixture`, for many: those that tilt all classes share their products."""
+        check_arithmetic()
         leads = np.full(len(classes), np.nan)
         with np.errstate(all="ignore"):  # what overflows is refused
             tilted = [k for k, m in enumerate(mixtures) if self._is_tilted(m)]
@@ -249,6 +274,8 @@ class Certifier:
         if mixture.integers is not None:
             if len(mixture.integers) != len(other) or tilted is not None:
                 return float("nan")
+            if not self._short(mixture.integers):
+                return float("nan")
             kept = zip(mixture.integers, other.tolist(), strict=True)
             return self._exact_mixture(t, classes, [Fraction(w) for w, keep in kept if keep])
         balance = balance_of(away[other], bias_away[other], weights)
@@ -274,15 +301,13 @@ class Certifier:
         mass, mass_error = float(sums.mass[row]), float(sums.mass_error[row])
         moved, moved_bias = mass * own, mass * own_bias
         residual, constant = moved - sums.rows[row], moved_bias - sums.bias[row]
-        error = sums.rows_error[row] + mass_error * np.abs(own)
-        slack = float(sums.bias_error[row] + mass_error * abs(own_bias))
-        rounding = 8 * UNIT * (np.abs(moved) + np.abs(sums.rows[row]))
-        if own_bias or sums.bias_error[row]:
-            slack += 8 * UNIT * (abs(moved_bias) + abs(float(sums.bias[row]))) + 8 * TINY
-        return Balance(
-            residual, (error + rounding) * (1 + 8 * UNIT) + 8 * TINY * (1 + mass),
-            float(constant), slack * (1 + 8 * UNIT), mass,
-        )  # fmt: skip
+        rounding = 8 * (UNIT * (np.abs(moved) + np.abs(sums.rows[row])) + TINY)
+        error = add_up(sums.rows_error[row], mul_up(mass_error, np.abs(own)), rounding)
+        slack = float(sums.bias_error[row])
+        if own_bias or slack:
+            bias_rounding = 8 * (UNIT * (abs(moved_bias) + abs(float(sums.bias[row]))) + TINY)
+            slack = add_up(slack, float(mul_up(mass_error, abs(own_bias))), bias_rounding)
+        return Balance(residual, error, float(constant), slack, mass, mass_error)
 
     def _lead(self, t: int, balance: Balance, bulk: float) -> float:
         """The best lead that can be proven, with or without the bulk's help."""
@@ -298,9 +323,10 @@ class Certifier:
                 row = own, np.zeros_like(own), float(self.offsets[t]), 0.0
                 uppers += self._with_bulk(Unbounded(), self.bulk_of_rows, row, balance, bulk)
         total = balance.total + bulk
+        error = add_up(balance.total_error, 2 * UNIT * total + TINY)
         if not total > 0:  # nobody weighs anything, which proves nothing
             return float("nan")
-        return max((_share(upper, total) for upper in uppers), default=float("nan"))
+        return max((_share(upper, total, error) for upper in uppers), default=float("nan"))
 
     def _upper(self, balance: Balance) -> float:
         return upper_bound(
@@ -321,24 +347,26 @@ class Certifier:
 
         def upper(residual: np.ndarray, error: np.ndarray, nudge: float) -> float:
             behind = own_bias - mean.bias_low(nudge)
-            slack = 8 * (UNIT * bulk * abs(behind) + TINY * (1 + bulk)) if behind else 0.0
-            slack += bulk * own_slack * (1 + 8 * UNIT)
-            constant = balance.constant + bulk * behind
-            return upper_bound(base, residual, error, constant, balance.slack + slack)
+            moved = bulk * behind
+            rounding = 8 * (UNIT * abs(moved) + TINY) if behind else 0.0
+            slack = add_up(balance.slack, float(mul_up(bulk, own_slack)), rounding)
+            return upper_bound(base, residual, error, balance.constant + moved, slack)
 
         shift = bulk * (own - mean.centre)
         total = balance.residual + shift
-        error = balance.error + 4 * UNIT * (np.abs(shift) + np.abs(balance.residual))
-        error += bulk * own_error * (1 + 8 * UNIT) + TINY * (1 + bulk)
+        rounding = 4 * UNIT * (np.abs(shift) + np.abs(balance.residual)) + TINY
+        error = add_up(balance.error, rounding, mul_up(bulk, own_error))
         # 1. The bulk as the mean row itself, known up to its own rounding.
-        yield upper(total, error + bulk * mean.centre_error + TINY, 0.0)
+        yield upper(total, add_up(error, mul_up(bulk, mean.centre_error)), 0.0)
         # 2. The bulk as a point near the mean that leaves a residual of our choosing: one that no
         #    infinite side of the domain sees, one that is nowhere positive, or none at all.
         wishes = [np.zeros_like(total)]
         if mean.is_full:  # else not every residual can be had
             wishes += [finite_part(base, total), part_below_zero(base, total)]
         for wanted in wishes:
-            nudge = mean.nudge((total - wanted) / bulk, error / bulk + TINY)
+            # Both divisions round, and the first difference: paid for by the second.
+            away = (total - wanted) / bulk
+            nudge = mean.nudge(away, add_up(error / bulk, 4 * UNIT * np.abs(away), TINY))
             if nudge is not None:
                 yield upper(wanted, np.zeros_like(wanted), nudge)
 
@@ -349,7 +377,7 @@ class Certifier:
             return row[0], np.zeros(self.latent.width), bias, 0.0
         g, error, shift, slack = self.latent.host.back(row, np.zeros_like(row))
         total = bias + float(shift[0])
-        return g[0], error[0], total, (float(slack[0]) + 4 * UNIT * abs(total)) * (1 + 8 * UNIT)
+        return g[0], error[0], total, add_up(float(slack[0]), 4 * UNIT * abs(total))
 
     def _exact_mixture(self, t: int, classes: np.ndarray, weights: list[Fraction]) -> float:
         own, own_scale = self._whole_row(t)
@@ -372,8 +400,16 @@ class Certifier:
         return lower_float(-upper / total)
 
 
-def _share(upper: float, total: float) -> float:
-    """−upper/total rounded down, zero or more only if `upper` is zero or less."""
+def _lead_down(own: Any, rivals: Any) -> Any:
+    """own − rivals rounded down: a lower bound less an upper one. Infinite without rivals."""
+    lead = (own - rivals) * (1 - 2.0**-50)  # exact where it is subnormal
+    return np.where(np.isneginf(rivals), lead, np.minimum(lead, LARGEST))
+
+
+def _share(upper: float, total: float, error: float) -> float:
+    """−upper/total rounded down, zero or more only if `upper` is; `total` known up to `error`."""
     if upper > 0:
-        return min(-upper / total, -SMALLEST)
-    return -upper / total * (1 - 4 * UNIT)
+        least = (total - error) * (1 - 4 * UNIT)
+        return min(math.nextafter(-upper / least, -math.inf), -SMALLEST) if least > 0 else -math.inf
+    lead = -upper / add_up(total, error)
+    return math.nextafter(min(lead, LARGEST), 0.0) if lead > 0 else lead

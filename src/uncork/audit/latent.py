@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from uncork.audit.products import Device
-from uncork.audit.rigour import TINY, UNIT, gamma, integers
+from uncork.audit.rigour import TINY, UNIT, add_up, gamma, integers, mul_up, up
 from uncork.domain import Domain
 from uncork.domain.affine import Centre, Matrix, Scale, Shift, Step
 
@@ -62,7 +62,7 @@ class Latent:
         for step in self.steps:
             if isinstance(step, Shift):
                 values = values + self._put(step.offset)
-                error = (error + 2 * UNIT * self._size(values)) * (1 + 8 * UNIT) + TINY
+                error = up(error + 2 * UNIT * self._size(values), 3)
             else:
                 values, error = self._linear(step, values, error, forward=True)
         return values, error
@@ -81,14 +81,13 @@ class Latent:
                 moved = rows @ offset
                 slack = slack + error @ size + gamma(count) * (self._size(rows) @ size)
                 shift = shift + moved
-                slack = slack + 2 * UNIT * self._size(shift) + count * TINY
-                slack = slack * (1 + gamma(2 * count))
+                slack = up(slack + 2 * UNIT * self._size(shift), count)
             else:
                 rows, error = self._linear(step, rows, error, forward=False)
         return rows, error, shift, slack
 
     def _linear(self, step: Step, values: Any, error: Any, forward: bool) -> tuple[Any, Any]:
-        """One linear step or its transpose. The last factor pays for rounding of the bound."""
+        """One linear step or its transpose, with what the result may be off by."""
         xp, size = self.device.xp, self._size(values)
         if isinstance(step, Centre):
             count = values.shape[1] + 8
@@ -96,22 +95,23 @@ class Latent:
             # The mean errs by the rounding of its sum, and by the mean of the entries' errors.
             off = xp.sum(gamma(count) * size + error, axis=1, keepdims=True) / values.shape[1]
             result = values - mean
-            wrong = error + off + 2 * UNIT * (self._size(result) + self._size(mean)) + TINY
-            return result, wrong * (1 + gamma(2 * count))
+            wrong = error + off + 2 * UNIT * (self._size(result) + self._size(mean))
+            return result, up(wrong, count)
         if isinstance(step, Scale):
             gain = self._put(step.gain)
             result = values * gain
             # A gain of zero is exact; every other product may round or underflow.
-            wrong = error * self._size(gain) + 2 * UNIT * self._size(result)
-            wrong = wrong + TINY * xp.astype(gain != 0, xp.float64)
-            return result, wrong * (1 + 8 * UNIT)
+            wrong = mul_up(error, self._size(gain), xp)
+            rounding = 2 * UNIT * self._size(result) + TINY * xp.astype(gain != 0, xp.float64)
+            return result, add_up(wrong, rounding)
         assert isinstance(step, Matrix)
         matrix = self._put(step.matrix)
         if forward:
             matrix = matrix.T
+        # γ comes last: γ|u| may be nothing, and |A| make it something again.
         count = values.shape[1] + 8
-        wrong = (error + gamma(count) * size) @ self._size(matrix) + count * TINY
-        return values @ matrix, wrong * (1 + gamma(2 * count))
+        wrong = gamma(count) * ((error / gamma(count) + size) @ self._size(matrix))
+        return values @ matrix, up(wrong, count)
 
     def _size(self, values: Any) -> Any:
         return self.device.xp.abs(values)

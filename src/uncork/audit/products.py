@@ -6,7 +6,7 @@ wider, holds as rigorously. What it leaves open is bounded again in float64.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -121,9 +121,9 @@ class Products:
         bias = self.offsets[classes]
         own = get(xp.sum((self.device.take(self.head, classes) - centre) * x, axis=1)) + bias
         own -= self.kappa * (reach * norms[classes] + np.abs(bias)) + self.slop
-        own -= _PAID * drift * norms[classes]
+        own -= _PAID * (drift * norms[classes])
         # For the rivals the drift rides along with the rounding: κ‖w‖(‖x‖ + drift/κ).
-        reach = reach + _PAID * drift / (self._kappa32 if single else self.kappa)
+        reach = reach + _PAID * (drift / (self._kappa32 if single else self.kappa))
         # Where a partial sum may have overflowed, to either side, the bounds say nothing.
         safe = 4 * largest < (_SAFE32 if single else np.inf)
         if single:
@@ -184,7 +184,7 @@ class Products:
     def close_rows(self, x: np.ndarray, drift: float, lowest: float) -> tuple[np.ndarray, float]:
         """Rows that float64 does not put clearly below `lowest` at one input (known up to `drift`),
         and how high the others can be."""
-        reach = float(row_norms(x[None])[0]) + _PAID * drift / self.kappa
+        reach = float(row_norms(x[None])[0]) + _PAID * (drift / self.kappa)
         close, highest = [], -np.inf
         for start, block in self.head.blocks(_ROWS):
             stop = start + len(block)
@@ -202,12 +202,16 @@ class Products:
         The weights are whatever floats come out: they are non-negative, and that is all a mixture
         asks of them. Only the sums of these floats are bounded.
         """
+        inputs, peaks_here = self.device.put(x), self.device.put(peaks)[:, None]
+        return self.weighted(lambda _, block: self.device.xp.exp(inputs @ block.T - peaks_here))
+
+    def weighted(self, weigh: Callable[[int, Any], Any]) -> Tilted:
+        """Sums over all classes with any weights ≥ 0: (first row, block (m, d)) → (n, m)."""
         xp, put, get = self.device.xp, self.device.put, self.device.get
-        inputs, peaks_here, centre = put(x), put(peaks)[:, None], put(self.centre)
+        centre = put(self.centre)
         sums: list[Any] = [0.0] * 5
         for start, block in self.device.blocks(self.head):
-            weights = xp.exp(inputs @ block.T - peaks_here)
-            away = block - centre
+            weights, away = weigh(start, block), block - centre
             bias = put(self.offsets[start : start + block.shape[0]])
             parts = (
                 xp.sum(weights, axis=1), weights @ away, weights @ xp.abs(away),

@@ -1,4 +1,16 @@
-"""Rounding, bounded: the few facts about float64 that the certifier stands on."""
+"""Rounding, bounded: the few facts about float64 that the certifier stands on.
+
+A bound is made of sums and products of numbers that are zero or more. Every operation gives at
+least a share 1 − u of the true result, and a product that underflows a further η = 2⁻¹⁰⁷⁵ less. So
+n operations one after another are paid for by a factor of 1 + γ_n and by n·η, if *every factor is a
+bound already*. A factor that has underflowed is none: what it lost is multiplied by whatever comes
+next, and next may come 1e308. Hence the one rule for every product of a bound with a number:
+
+* pay for a factor before it is multiplied (`mul_up`, `add_up`, `up`), not only for the result;
+* or multiply by the small factor (γ, u) last, when nothing large follows.
+
+Gradual underflow is taken for granted, so `check_arithmetic` asks for it.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from uncork.errors import UncorkError
+
 UNIT = 2.0**-53  # rounding to nearest errs by at most this share
-TINY = 2.0**-1022  # no underflow errs by more, gradual or flushed to zero
+TINY = 2.0**-1022  # 2⁵³ underflows together err by no more
 SMALLEST = 5e-324
 LARGEST = sys.float_info.max
 
@@ -18,6 +32,33 @@ LARGEST = sys.float_info.max
 def gamma(n: int) -> float:
     """γ_n = n·u/(1 − n·u), rounded up: the relative error of n roundings."""
     return n * UNIT / (1 - n * UNIT) * (1 + 8 * UNIT)
+
+
+def up(bound: Any, roundings: int) -> Any:
+    """A bound again, after `roundings` roundings of sums and products of bounds. Never zero."""
+    return bound * (1 + gamma(2 * roundings + 4)) + roundings * TINY
+
+
+def mul_up(a: Any, b: Any, xp: Any = np) -> Any:
+    """a·b for a, b ≥ 0, never below it; zero where a factor is."""
+    product = a * b
+    # Among the subnormals the share rounds away, and one step up is enough.
+    return xp.where((a == 0) | (b == 0), product, product * (1 + 4 * UNIT) + SMALLEST)
+
+
+def add_up(*terms: Any) -> Any:
+    """The sum of terms ≥ 0, never below it; zero where all are."""
+    return sum(terms[1:], terms[0]) * (1 + gamma(2 * len(terms)))
+
+
+def check_arithmetic() -> None:
+    """Raise where this thread flushes subnormal numbers to zero: every bound counts on them."""
+    if not TINY * 0.5 > 0.0:
+        raise UncorkError(
+            "this process flushes subnormal numbers to zero, and proofs need them: it called "
+            "torch.set_flush_denormal(True), or loaded a library compiled with -ffast-math; "
+            "run uncork in a process of its own"
+        )
 
 
 def row_norms(rows: Any, xp: Any = np) -> Any:

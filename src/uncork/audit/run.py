@@ -84,8 +84,9 @@ def audit(
     """Decide for every class of the head whether some input of the domain makes it the argmax.
 
     Every verdict in the result has passed the certifier. `classes` asks for some only;
-    `approximate` stops after screening; `time_limit` (seconds) and Ctrl-C leave the rest undecided,
-    the latter by raising `Interrupted` with the audit so far; `resume` continues an earlier one;
+    `approximate` stops after screening; `time_limit` (seconds of search) and Ctrl-C leave the rest
+    undecided, the latter by raising `Interrupted` with the audit so far; `resume` continues an
+    earlier one, whose proofs are checked again first, in time that does not count;
     `low_precision` also counts how the witnesses fare with logits computed in the head's own type.
     """
     options = Options(approximate, patience, algorithm, time_limit, low_precision)
@@ -120,7 +121,7 @@ class _Run:
         progress: Progress,
         resume: Audit | None,
     ) -> None:
-        self.started = time.perf_counter()
+        self.started = self.searching_since = time.perf_counter()
         self.head, self.domain, self.backend, self.options = head, domain, backend, options
         domain.check(head.features)
         self.progress = progress
@@ -130,6 +131,7 @@ class _Run:
         self.resume = resume
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self.interrupted = self.taken_over = False
+        self.known = 0  # verdicts that an earlier audit brought
 
     def run(self) -> Audit:
         # Searching may overflow on the way to a proposal; a proposal that did is simply refused.
@@ -202,6 +204,12 @@ class _Run:
             )
         self.recorder.take_over(earlier.proofs)
         self.taken_over = True
+        self.known = self._decided()
+        # Else a run would check again what the last one proved, be late, and get no further.
+        self.searching_since = time.perf_counter()
+
+    def _decided(self) -> int:
+        return int((self.recorder.proofs.verdicts != Verdict.UNDECIDED).sum())
 
     def _wanted(self) -> np.ndarray:
         """Classes asked for that are not decided yet, one of each group of equals."""
@@ -327,11 +335,11 @@ class _Run:
 
     def _seconds_left(self) -> float:
         limit = self.options.time_limit
-        return math.inf if limit is None else self.started + limit - time.perf_counter()
+        return math.inf if limit is None else self.searching_since + limit - time.perf_counter()
 
     def _late(self) -> bool:
         limit = self.options.time_limit
-        return limit is not None and time.perf_counter() - self.started > limit
+        return limit is not None and time.perf_counter() - self.searching_since > limit
 
     # What came of it
 
@@ -342,6 +350,8 @@ class _Run:
             why = "interrupted"
         elif self._late():
             why = f"the time limit of {self.options.time_limit:g} s was reached"
+            if self._decided() == self.known:
+                why += " before anything new was decided: it is too short for this head"
         elif self.options.approximate:
             why = "potentially unargmaxable: screening found no witness"
         else:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from uncork.domain.sets import Domain
+from uncork.domain.sets import Box, Domain
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,12 @@ class Affine:
             elif isinstance(step, Matrix):
                 rank = min(rank, *(int(step.matrix.any(axis=axis).sum()) for axis in (0, 1)))
         return rank
+
+    @property
+    def is_point(self) -> bool:
+        """Whether only one x can arrive."""
+        fixed = isinstance(self.base, Box) and bool((self.base.lower == self.base.upper).all())
+        return fixed or self.rank == 0
 
     def image(self, u: np.ndarray) -> np.ndarray:
         """x for each u, in floats: (…, latent) → (…, d)."""

@@ -13,6 +13,8 @@ from uncork.domain.sets import Ball, Box, Domain, Unbounded
 from uncork.errors import UncorkError
 
 _DEEPEST = 8  # images of images
+# What the arrays of `members_of` can be called, as a regular expression.
+DOMAIN_NAMES = f"(inner_){{0,{_DEEPEST + 1}}}(lower|upper|gain|offset|matrix)"
 
 
 def members_of(domain: Domain) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -48,8 +50,11 @@ def _describe(domain: Domain, arrays: dict[str, np.ndarray], prefix: str) -> dic
     raise UncorkError(f"{type(domain).__name__} is not a domain that can be stored")
 
 
-def domain_from(parts: Any, arrays: Mapping[str, np.ndarray], depth: int = 0) -> Domain:
-    """The domain behind a description and its arrays, everything checked anew."""
+def domain_from(
+    parts: Any, arrays: Mapping[str, np.ndarray], depth: int = 0, prefix: str = ""
+) -> Domain:
+    """The domain behind a description and its arrays, everything checked anew. `prefix` stands
+    before the arrays' names."""
     from uncork.domain.images import Image, LayerNorm, RMSNorm
 
     if not isinstance(parts, dict) or depth > _DEEPEST:
@@ -58,7 +63,7 @@ def domain_from(parts: Any, arrays: Mapping[str, np.ndarray], depth: int = 0) ->
     def array(name: str) -> np.ndarray | None:
         if name not in parts:
             return None
-        stored = arrays[str(parts[name])]
+        stored = arrays[prefix + str(parts[name])]
         if stored.dtype != np.float64 and stored.dtype != np.float32:
             raise UncorkError(f"{parts[name]} holds {stored.dtype} values: expected floats")
         return stored
@@ -78,7 +83,7 @@ def domain_from(parts: Any, arrays: Mapping[str, np.ndarray], depth: int = 0) ->
     if kind == "rmsnorm":
         return RMSNorm(array("gain"), features=parts.get("features"))
     if kind == "image":
-        inner = domain_from(parts.get("inner"), arrays, depth + 1)
+        inner = domain_from(parts.get("inner"), arrays, depth + 1, prefix)
         return Image(inner, array("matrix"), array("offset"))
     raise UncorkError(f"a domain of kind {kind!r} is not known to this uncork")
 

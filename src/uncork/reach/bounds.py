@@ -24,7 +24,7 @@ import numpy as np
 
 from uncork.audit.certify import Certifier
 from uncork.audit.products import Tilted
-from uncork.audit.rigour import TINY, UNIT, gamma, row_norms
+from uncork.audit.rigour import UNIT, gamma, row_norms
 
 FUNCTIONS = 2.0**-40  # how far exp and log are trusted
 _SMALLEST = 708.0  # exp(−708) is a normal float: of what exp makes below, nothing is trusted
@@ -87,7 +87,7 @@ def _block(
     low = np.where(inside & (value < _SMALLEST), np.exp(-value) * (1 - 2 * FUNCTIONS), 0.0)
     sums = weighted_sums(certifier, weights)
     leads = np.array(
-        [certifier.lead(int(t), sums, k, _bulk(total[k], bulk)) for k, t in enumerate(classes)]
+        [certifier.lead(int(t), sums, k, _bulk(sums, k, bulk)) for k, t in enumerate(classes)]
     )
     certain = (1 - bulk) * (entropy - wrong) * (1 - 8 * UNIT)
     scaled = leads / temperature - 8 * UNIT * np.abs(leads / temperature)
@@ -99,9 +99,10 @@ def _block(
     return np.where(np.isnan(low), 0.0, np.clip(low, 0.0, 1.0)), high
 
 
-def _bulk(total: float, share: float) -> float:
+def _bulk(sums: Tilted, row: int, share: float) -> float:
     """The weight spread over all classes that makes up at most `share` of everything."""
-    return float(total * share / (1 - share) * (1 - 2.0**-40))
+    least = float(sums.mass[row] - sums.mass_error[row])
+    return max(least, 0.0) * share / (1 - share) * (1 - 2.0**-40)
 
 
 def logits(certifier: Certifier, x: Any) -> Any:
@@ -139,21 +140,6 @@ def _entropy(device: Any, weights: Any, s: Any) -> tuple[np.ndarray, np.ndarray,
 
 def weighted_sums(certifier: Certifier, weights: Any) -> Tilted:
     """Sums over all classes with given non-negative weights (n, C), bounded as the certifier's."""
-    device, head, xp = certifier.device, certifier.head, certifier.device.xp
-    centre = device.put(certifier.products.centre)
-    sums: list[Any] = [0.0] * 5
-    for start, block in device.blocks(head):
-        stop = start + block.shape[0]
-        part, away = weights[:, start:stop], block - centre
-        bias = device.put(head.offsets[start:stop])
-        parts = (
-            xp.sum(part, axis=1), part @ away, part @ xp.abs(away), part @ bias, part @ xp.abs(bias)
-        )  # fmt: skip
-        sums = [total + value for total, value in zip(sums, parts, strict=True)]
-    mass, rows, rows_size, bias_sum, bias_size = (device.get(total) for total in sums)
-    error, tiny = gamma(head.classes + 16), (head.classes + 16) * TINY
-    bias_error = error * bias_size + (tiny * (1 + mass) if head.offsets.any() else 0.0)
-    return Tilted(
-        mass, error * mass + tiny, rows, error * rows_size + tiny * (1 + mass[:, None]),
-        bias_sum, bias_error,
-    )  # fmt: skip
+    return certifier.products.weighted(
+        lambda start, block: weights[:, start : start + block.shape[0]]
+    )

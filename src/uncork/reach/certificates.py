@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from uncork.audit.backend import choose_backend
 from uncork.audit.certify import Certifier
+from uncork.audit.digits import WholeNumbers
 from uncork.audit.duplicates import equal_classes
 from uncork.audit.verdict import Mixture
 from uncork.domain import Domain
-from uncork.domain.members import domain_from, members_of
+from uncork.domain.members import DOMAIN_NAMES, domain_from, members_of
 from uncork.errors import UncorkError
 from uncork.head import Head
+from uncork.own_archive import OwnArchive, are_ids, open_archive, write_archive
 from uncork.reach import sparse_file
 from uncork.reach.alone import holds
 from uncork.reach.bounds import probability_bounds
@@ -31,11 +31,17 @@ from uncork.reach.branching import Cases, cases_bound
 from uncork.reach.probability import HighestProbability
 from uncork.reach.rank import BestRank, rank_at
 from uncork.reach.sparse import SparseProbability
-from uncork.whole_file import whole_file
 
 _KIND = "uncork reach certificates"
 _VERSION = 1
 _DEEPEST = 200  # classes left out at a time
+_WHAT = "a file of uncork reach --certificates"
+_NAMES = (
+    "header", f"domain_{DOMAIN_NAMES}",
+    "probability_(class|lower|upper|input|bulk|mixture_input)",
+    "rank_(class|lower|upper|input|mixtures)", "mixture_(size|class|weight|bulk)",
+    *sparse_file.NAMES,
+)  # fmt: skip
 
 
 @dataclass
@@ -99,34 +105,14 @@ def write_certificates(found: Certificates, path: str | os.PathLike[str]) -> Non
     if found.sparse is not None:
         more, header["sparse"] = sparse_file.arrays_of(found.sparse)
         arrays |= more
-    with (
-        whole_file(path) as target,
-        target.open("wb") as file,
-        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
-    ):
-        for name, array in {"header": np.array(json.dumps(header)), **arrays}.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+    members = {"header": np.array(json.dumps(header)), **arrays}
+    write_archive(path, {name: np.asarray(array) for name, array in members.items()})
 
 
 def read_certificates(path: str | os.PathLike[str], head: Head) -> Certificates:
     """Read a file back, checking its form against the head; what it claims is still unproven."""
-    source = Path(path)
-    if not source.is_file():
-        raise UncorkError(f"{source}: no such file")
-    if not zipfile.is_zipfile(source):  # NumPy would take it for a pickle, and advise to run it
-        raise UncorkError(
-            f"{source}: no file of uncork reach, or a damaged one: expected an .npz that reach "
-            "--certificates wrote"
-        )
-    try:
-        with source.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return _read({name: archive[name] for name in archive.files}, head)
-    except UncorkError as error:
-        raise UncorkError(f"{source}: {error}") from None
-    except Exception as error:  # whatever a damaged file makes NumPy or zipfile stumble over
-        why = " ".join(str(error).split())
-        raise UncorkError(f"{source}: no file of uncork reach, or a damaged one ({why})") from None
+    with open_archive(path, _WHAT, _NAMES) as archive:
+        return _read(archive, head)
 
 
 def check_certificates(
@@ -211,54 +197,45 @@ def _plain(left_out: frozenset[int], mixture: Mixture) -> list[Any]:
     ]  # fmt: skip
 
 
-def _cases(plain: Any, classes: int) -> Cases:
+def _cases(plain: Any, classes: int, digits: WholeNumbers) -> Cases:
     cases: Cases = {}
     for left_out, members, weights, bulk, exact in plain:
         ids, floats = np.array(members, np.int64), np.array([float.fromhex(w) for w in weights])
-        if len(ids) != len(floats) or not _are_ids(ids, classes) or len(left_out) > _DEEPEST:
+        if len(ids) != len(floats) or not are_ids(ids, classes) or len(left_out) > _DEEPEST:
             raise UncorkError("the cases of a class are damaged")
         key = frozenset(int(i) for i in left_out)
-        cases[key] = Mixture(ids, floats, float.fromhex(bulk), _whole(exact))
+        cases[key] = Mixture(ids, floats, float.fromhex(bulk), _whole(exact, digits))
     return cases
 
 
-def _whole(plain: Any) -> tuple[int, ...] | None:
-    return None if plain is None else tuple(int(n, 16) for n in plain)
+def _whole(plain: Any, digits: WholeNumbers) -> tuple[int, ...] | None:
+    return None if plain is None else tuple(map(digits, plain))
 
 
-def _are_ids(ids: np.ndarray, classes: int) -> bool:
-    if ids.ndim != 1 or ids.dtype.kind not in "iu":
-        return False
-    return not len(ids) or bool(ids.min() >= 0 and ids.max() < classes)
-
-
-def _read(arrays: dict[str, np.ndarray], head: Head) -> Certificates:
-    header = json.loads(str(arrays["header"]))
-    if not isinstance(header, dict) or header.get("kind") != _KIND:
-        raise UncorkError("no file of uncork reach")
+def _read(arrays: OwnArchive, head: Head) -> Certificates:
+    header = arrays.header(_KIND)
     if header["version"] != _VERSION:
         raise UncorkError(f"version {header['version']} is not known to this uncork")
-    own = {n.removeprefix("domain_"): a for n, a in arrays.items() if n.startswith("domain_")}
-    domain = domain_from(header["domain"], own)
+    domain = domain_from(header["domain"], arrays, prefix="domain_")
+    domain.check(head.features)
     latent = domain.affine(head.features).latent
     found = Certificates(str(header["fingerprint"]), domain)
+    digits = WholeNumbers(domain, head.features, head)
 
     def column(name: str, count: int, kind: str = "f") -> np.ndarray:
-        array = arrays[name]
-        if array.shape[:1] != (count,) or array.dtype.kind not in kind:
+        array = arrays.array(name, (count,))
+        if array.dtype.kind not in kind:
             raise UncorkError(f"{name} is damaged")
         return array
 
     def inputs(name: str, count: int) -> np.ndarray:
-        array = column(name, count)
-        if array.shape != (count, latent):
+        array = arrays.mapped(name, (count, latent))
+        if array.dtype.kind != "f":
             raise UncorkError(f"{name} is damaged")
         return array
 
     if "probability_class" in arrays:
-        ids = arrays["probability_class"]
-        if not _are_ids(ids, head.classes):
-            raise UncorkError("probability_class is damaged")
+        ids = arrays.ids("probability_class", arrays.count("probability_lower"), head.classes)
         found.probability = HighestProbability(
             ids, column("probability_lower", len(ids)), column("probability_upper", len(ids)),
             inputs("probability_input", len(ids)),
@@ -266,20 +243,21 @@ def _read(arrays: dict[str, np.ndarray], head: Head) -> Certificates:
             float(header["temperature"]),
         )  # fmt: skip
     if "rank_class" in arrays:
-        ids = arrays["rank_class"]
-        sizes, counts = arrays["mixture_size"], column("rank_mixtures", len(ids), "iu")
-        members, weights = arrays["mixture_class"], arrays["mixture_weight"]
-        sound = _are_ids(ids, head.classes) and _are_ids(members, head.classes)
-        sound = sound and len(members) == len(weights) == int(sizes.sum())
-        if not sound or (sizes < 0).any() or (counts < 0).any() or counts.sum() != len(sizes):
+        ids = arrays.ids("rank_class", arrays.count("rank_input"), head.classes)
+        counts = column("rank_mixtures", len(ids), "iu")
+        bulk = arrays.array("mixture_bulk", (None,), np.float64).tolist()
+        sizes = column("mixture_size", len(bulk), "iu")
+        weights = arrays.mapped("mixture_weight", (None,), np.float64)
+        members = arrays.ids("mixture_class", len(weights), head.classes)
+        sound = len(members) == int(sizes.sum()) and counts.sum() == len(sizes)
+        if not sound or (sizes < 0).any() or (counts < 0).any():
             raise UncorkError("the mixtures are damaged")
         ends = np.cumsum(sizes)
-        bulk = column("mixture_bulk", len(sizes)).tolist()
         exact = header.get("exact", {})
         flat = [
             Mixture(
                 members[stop - size : stop], weights[stop - size : stop], bulk[k],
-                _whole(exact.get(str(k))),
+                _whole(exact.get(str(k)), digits),
             )
             for k, (stop, size) in enumerate(zip(ends.tolist(), sizes.tolist(), strict=True))
         ]  # fmt: skip
@@ -287,7 +265,7 @@ def _read(arrays: dict[str, np.ndarray], head: Head) -> Certificates:
         groups = [flat[a : a + n] for a, n in zip(starts.tolist(), counts.tolist(), strict=True)]
         cases: list[Cases | None] = [None] * len(ids)
         for k, plain in header.get("cases", {}).items():
-            cases[int(k)] = _cases(plain, head.classes)
+            cases[int(k)] = _cases(plain, head.classes, digits)
         found.rank = BestRank(
             ids, column("rank_lower", len(ids), "iu"), column("rank_upper", len(ids), "iu"),
             inputs("rank_input", len(ids)), groups, cases,

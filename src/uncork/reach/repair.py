@@ -139,6 +139,17 @@ class Repairing:
         self.equals = _equal_rows(head)
         self.inputs = witnesses_of(known, head)
         self.notes: list[str] = []
+        self._check_room()
+
+    def _check_room(self) -> None:
+        """Raise where no edit can do it: at a single input one class comes first, and no other."""
+        rows = np.where(self.equals >= 0, self.equals, -1 - np.arange(self.head.classes))
+        several = len(np.unique(rows[self.wanted]))
+        if several > 1 and self.head.domain.affine(self.head.features).is_point:
+            raise UncorkError(
+                f"inputs of {self.head.domain} are a single point, where only one class can come "
+                f"first: no edit makes {several:,} classes argmaxable; give a domain of more inputs"
+            )
 
     def run(self) -> Repair:
         head = self.head
@@ -177,7 +188,8 @@ class Repairing:
         total = None
         view = View(head, head.domain, self.backend)
         rises = (verdicts == Verdict.ARGMAXABLE) | (verdicts == Verdict.TIED)
-        carriers = np.flatnonzero(rises)
+        # Where all tie at the top everywhere nobody rises, and any of them may be the surface.
+        carriers = np.flatnonzero(rises) if rises.any() else np.arange(head.classes)
         surface = Surface(view, carriers)
         offset = head.offsets - np.asarray(self.backend.get(view.bias))  # of an image: w·x₀ too
         # A row equal to a carrier's can only be made to tie with it; of other equals one speaks.

@@ -17,10 +17,11 @@ from fractions import Fraction
 import numpy as np
 
 from uncork.audit.backend import Backend
+from uncork.audit.balance import balance_of
 from uncork.audit.certify import Certifier
 from uncork.audit.exact import Limit, alternative
 from uncork.audit.mixtures import balanced
-from uncork.audit.rigour import gamma, row_norms
+from uncork.audit.rigour import row_norms
 from uncork.audit.space import Space
 from uncork.audit.support import upper_bound, upper_bound_exactly
 from uncork.domain import Box, Domain
@@ -226,17 +227,10 @@ class _Programme:
         head = certifier.head
         away = head.take(pairs[:, 0]) - head.take(pairs[:, 1])
         bias = certifier.offsets[pairs[:, 0]] - certifier.offsets[pairs[:, 1]]
-        slop = gamma(len(weights) + 16)
-        residual, error = weights @ away, slop * (weights @ np.abs(away)) + 1e-300
-        constant, slack = float(weights @ bias), slop * float(weights @ np.abs(bias)) + 1e-300
-        if not certifier.latent.is_identity:
-            g, wrong, shift, off = certifier.latent.host.back(residual[None], error[None])
-            residual, error = g[0], wrong[0]
-            constant, slack = (
-                constant + float(shift[0]),
-                slack + float(off[0]) + 1e-15 * abs(constant + float(shift[0])),
-            )
-        return bool(upper_bound(certifier.base, residual, error, constant, slack) <= 0)
+        seen = balance_of(away, bias, weights).seen_through(certifier.latent)
+        return bool(
+            upper_bound(certifier.base, seen.residual, seen.error, seen.constant, seen.slack) <= 0
+        )
 
     def never_exactly(self, pairs: np.ndarray, weights: Sequence[Fraction]) -> bool:
         """As `never`, in fractions."""

@@ -123,10 +123,10 @@ class _Search:
             _ = self.certifier.bulk
 
     def run(self, asked: np.ndarray, audit: Audit | None, bar: Progress) -> SparseProbability:
-        count, latent = len(asked), self.view.width
+        count = len(asked)
         found = SparseProbability(
             asked, np.zeros(count), np.ones(count), np.full(count, -1), np.full(count, -1),
-            np.zeros((count, latent)), np.zeros((count, latent)), np.full(count, _LAST),
+            self.view.somewhere(count), self.view.somewhere(count), np.full(count, _LAST),
             np.zeros(count), [None] * count, self.alpha, self.temperature,
         )  # fmt: skip
         size = int(np.clip(_BATCH_BYTES // (48 * self.view.classes), 1, _BATCH))

@@ -13,12 +13,17 @@ import numpy as np
 from uncork.audit.certify import Certifier
 from uncork.audit.verdict import Mixture
 from uncork.errors import UncorkError
+from uncork.own_archive import OwnArchive
 from uncork.reach.sparse import SparseProbability
 from uncork.reach.sparse_bounds import sparse_bounds
 
 _COLUMNS = ("lower", "upper", "epsilon", "bulk")
 _INPUTS = ("inputs", "mixture_inputs")
 _WHOLE = ("support", "whole")
+NAMES = (
+    f"sparse_({'|'.join(('class', *_COLUMNS, *_INPUTS, *_WHOLE))})",
+    "sparse_weights(_of|_size|_class)?",
+)
 
 
 def arrays_of(found: SparseProbability) -> tuple[dict[str, np.ndarray], dict[str, float]]:
@@ -39,25 +44,22 @@ def arrays_of(found: SparseProbability) -> tuple[dict[str, np.ndarray], dict[str
     return arrays, {"alpha": found.alpha, "temperature": found.temperature}
 
 
-def read(
-    arrays: dict[str, np.ndarray], header: Any, classes: int, latent: int
-) -> SparseProbability:
+def read(arrays: OwnArchive, header: Any, classes: int, latent: int) -> SparseProbability:
     """The claims of a file, of the right form; unproven."""
-    ids = arrays["sparse_class"]
+    ids = arrays.ids("sparse_class", arrays.count("sparse_lower"), classes)
     count = len(ids)
     columns: dict[str, Any] = {}
     for name in (*_COLUMNS, *_INPUTS, *_WHOLE):
-        array = arrays[f"sparse_{name}"]
         shape = (count, latent) if name in _INPUTS else (count,)
-        if array.shape != shape or array.dtype.kind not in ("iu" if name in _WHOLE else "f"):
+        array = arrays.array(f"sparse_{name}", shape)
+        if array.dtype.kind not in ("iu" if name in _WHOLE else "f"):
             raise UncorkError(f"sparse_{name} is damaged")
         columns[name] = array
-    owners, sizes = arrays["sparse_weights_of"], arrays["sparse_weights_size"]
-    members, weights = arrays["sparse_weights_class"], arrays["sparse_weights"]
-    sound = _are_ids(ids, classes) and _are_ids(members, classes) and _are_ids(owners, count)
-    sound = sound and sizes.dtype.kind in "iu" and sizes.shape == owners.shape
-    sound = sound and weights.shape == members.shape and weights.dtype.kind == "f"
-    if not sound or (sizes < 0).any() or int(sizes.sum()) != len(members):
+    owners = arrays.ids("sparse_weights_of", None, count)
+    sizes = arrays.array("sparse_weights_size", (len(owners),))
+    weights = arrays.array("sparse_weights", (None,), np.float64)
+    members = arrays.ids("sparse_weights_class", len(weights), classes)
+    if sizes.dtype.kind not in "iu" or (sizes < 0).any() or int(sizes.sum()) != len(members):
         raise UncorkError("the weights of sparse probabilities are damaged")
     given: list[Mixture | None] = [None] * count
     ends = np.cumsum(sizes)
@@ -98,9 +100,3 @@ def failures(certifier: Certifier, claimed: SparseProbability) -> list[tuple[int
 
 def _follows(claim: int, yes: bool, no: bool) -> bool:
     return bool(yes if claim == 1 else no if claim == 0 else claim == -1)
-
-
-def _are_ids(ids: np.ndarray, count: int) -> bool:
-    if ids.ndim != 1 or ids.dtype.kind not in "iu":
-        return False
-    return not len(ids) or bool(ids.min() >= 0 and ids.max() < count)

@@ -57,6 +57,10 @@ class View:
             u = u * np.minimum(1.0, self.radius / np.maximum(norms, 1e-300))
         return u
 
+    def somewhere(self, count: int) -> np.ndarray:
+        """An input of the set, so many times, for classes of which nothing better is known."""
+        return np.repeat(self.inside(np.zeros((1, self.width))), count, axis=0)
+
     def whitened(self) -> np.ndarray:
         """Σ⁻¹ of the rows, on their span: (m, m). x = Σ⁻¹(w_t − μ) is the first guess for t."""
         covariance = self.backend.get(self.rows.T @ self.rows) / self.classes

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from uncork.errors import UncorkError
+from uncork.own_archive import open_archive
 from uncork.sweep.unit import Decided
 
 
@@ -78,9 +79,9 @@ def _encode(decided: Decided) -> bytes:
 
 
 def _decode(path: Path) -> Decided:
-    with np.load(path, allow_pickle=False) as archive:
-        certificates = archive["certificates"].tobytes()
-        facts = json.loads(archive["facts"].tobytes())
+    with open_archive(path, "a kept range", ("certificates", "facts")) as archive:
+        certificates = archive.array("certificates", (None,), np.uint8).tobytes()
+        facts = json.loads(archive.array("facts", (None,), np.uint8).tobytes())
     labels, iterations = facts["labels"], facts["iterations"]
     return Decided(
         certificates,
