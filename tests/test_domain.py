@@ -172,3 +172,11 @@ def test_the_bounds_of_a_box_cannot_be_changed_afterwards() -> None:
     assert box.upper.tolist() == [1.0, 1.0]
     with pytest.raises(ValueError, match="read-only"):
         box.upper[0] = 7.0
+
+
+@pytest.mark.parametrize("make", [lambda: Box("a"), lambda: Box("a", 1), lambda: Box([1, "b"]),
+                                  lambda: Box(0, "c"), lambda: Ball("a"),
+                                  lambda: Ball([1.0])])  # fmt: skip
+def test_bounds_that_are_no_numbers_are_refused_in_one_line(make: object) -> None:
+    with pytest.raises(UncorkError, match="number"):
+        make()  # type: ignore[operator]

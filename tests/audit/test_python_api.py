@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from fractions import Fraction
 from pathlib import Path
@@ -203,3 +204,14 @@ def test_a_win_that_bfloat16_cannot_see_is_no_win_there() -> None:
     fate = found.low_precision
     assert fate is not None
     assert (fate["wins"], fate["ties"] + fate["loses"]) == (0, 2)
+
+
+def test_audits_are_equal_where_they_say_the_same() -> None:
+    head = Head(np.random.default_rng(0).standard_normal((30, 3)))
+    found = uncork.audit(head)
+    assert found == copy.deepcopy(found)
+    assert found == uncork.audit(head)
+    assert found != uncork.audit(head, classes=[1, 2])
+    assert found != uncork.audit(head.replace(domain=Box(1)))
+    assert found != uncork.audit(Head(2 * head.weight))
+    assert found != "an audit"

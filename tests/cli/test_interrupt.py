@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 from running import Run
 
+import uncork
 from uncork import UncorkError
 from uncork.report import page
 
@@ -20,6 +23,7 @@ from uncork.report import page
 deciding = import_module("uncork.audit.run")
 showing = import_module("uncork.cli.show")
 
+SOURCE = Path(uncork.__file__).parents[1]
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -188,3 +192,24 @@ def test_a_result_that_cannot_be_written_loses_no_work(
     assert len(partial(cache)) == 1
     assert run("audit", square, "--resume", "--report", tmp_path / "r.html").status == 0
     assert partial(cache) == []
+
+
+@pytest.mark.parametrize("how", [["-m", "uncork"], ["{command}"]])
+def test_ctrl_c_while_importing_shows_no_traceback(how: list[str], tmp_path: Path) -> None:
+    """One of the imports, made slower: Ctrl-C is pressed in the middle of it."""
+    (tmp_path / "typer.py").write_text(
+        "import time\nprint('importing', flush=True)\ntime.sleep(60)\n"
+    )
+    command = tmp_path / "uncork"
+    command.write_text("from uncork.cli import main\nmain()\n")
+    argv = [part.format(command=command) for part in how]
+    process = subprocess.Popen(
+        [sys.executable, *argv, "count", "-C", "4", "-d", "2"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{SOURCE}"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "interrupted\n")

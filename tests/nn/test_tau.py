@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 
 import uncork.nn as unn  # noqa: E402
 import uncork.nn.functional as F  # noqa: E402
+from uncork import UncorkError  # noqa: E402
 from uncork.nn import reference  # noqa: E402
 
 
@@ -130,3 +131,12 @@ class _Named(torch.nn.Module):
 
     def forward(self, batch):
         return {"z": batch}
+
+
+def test_rows_with_nan_are_an_error_unless_masked():
+    logits = torch.randn(6, 50)
+    logits[2, 3] = float("nan")
+    with pytest.raises(UncorkError, match="1 rows of logits hold NaN"):
+        unn.tau_from_data(logits)
+    keep = torch.arange(6) != 2
+    assert unn.tau_from_data(logits, mask=keep) == pytest.approx(unn.tau_from_data(logits[keep]))

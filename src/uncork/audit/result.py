@@ -11,12 +11,13 @@ import numpy as np
 from uncork.audit.proofs import Proofs
 from uncork.audit.verdict import Mixture, Verdict, Witness
 from uncork.domain import Domain
+from uncork.domain.members import digest_of
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.reading import Reading, json_keys
 
 
-@dataclass
+@dataclass(eq=False)
 class Audit:
     """Verdicts on the classes of one head, each with its proof.
 
@@ -46,6 +47,20 @@ class Audit:
     def __post_init__(self) -> None:
         if self.reading is None and self.head is not None:
             self.reading = self.head.reading
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both say the same of the same head: verdicts and margins over one domain."""
+        if not isinstance(other, Audit):
+            return NotImplemented
+        if (self.fingerprint, self.features) != (other.fingerprint, other.features):
+            return False
+        asked = [np.arange(a.classes) if a.asked is None else a.asked for a in (self, other)]
+        return (
+            digest_of(self.domain) == digest_of(other.domain)
+            and np.array_equal(*asked)
+            and np.array_equal(self.proofs.verdicts, other.proofs.verdicts)
+            and np.array_equal(self.proofs.margins, other.proofs.margins, equal_nan=True)
+        )
 
     @property
     def classes(self) -> int:

@@ -58,6 +58,7 @@ def random(
     json_file: Annotated[
         str | None,
         typer.Option("--json", help="Write the result as JSON (- for stdout).", metavar="FILE"),
+        Writes("--json"),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False,
     sweep: Annotated[
@@ -75,6 +76,7 @@ def random(
             show_default=_STORE,
             metavar="URL",
         ),
+        Reads("the store"),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="With --sweep: continue after a stop.")

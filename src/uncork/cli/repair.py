@@ -53,7 +53,9 @@ class Norm(str, Enum):
 
 def repair_command(
     source: Annotated[
-        str, typer.Argument(help="Model file to repair a copy of.", metavar="SOURCE")
+        str,
+        typer.Argument(help="Model file to repair a copy of.", metavar="SOURCE"),
+        Reads("the model"),
     ],
     out: Annotated[
         str,

@@ -42,6 +42,7 @@ def sweep(
     store: Annotated[
         str,
         typer.Option(help="File or postgresql:// URL that results go to.", metavar="URL"),
+        Reads("the store"),
     ] = _STORE,
     engine: Annotated[
         Engine, typer.Option(help="local processes, or a Dask or Ray cluster.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -47,6 +48,13 @@ class Domain:
         return self.spec()
 
 
+def _numbers(values: object, what: str) -> np.ndarray:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise UncorkError(f"the bounds of {what} are numbers, not {values!r}") from None
+
+
 @dataclass(frozen=True)
 class Unbounded(Domain):
     """Every x ∈ ℝᵈ can arrive."""
@@ -75,12 +83,11 @@ class Box(Domain):
 
     def __init__(self, lower: float | np.ndarray, upper: float | np.ndarray | None = None) -> None:
         if upper is None:
-            radius = np.asarray(lower, dtype=np.float64)
+            radius = _numbers(lower, "a box")
             if np.isnan(radius).any() or (radius <= 0).any():
                 raise UncorkError(f"a box needs a positive radius, not {lower}")
             lower, upper = -radius, radius
-        low = np.array(lower, dtype=np.float64)
-        high = np.array(upper, dtype=np.float64)
+        low, high = np.array(_numbers(lower, "a box")), np.array(_numbers(upper, "a box"))
         if low.ndim > 1 or high.ndim > 1:
             raise UncorkError("the bounds of a box are numbers or one bound for each feature")
         try:
@@ -157,6 +164,8 @@ class Ball(Domain):
     radius: float
 
     def __post_init__(self) -> None:
+        if not isinstance(self.radius, numbers.Real):
+            raise UncorkError(f"the radius of a ball is a number, not {self.radius!r}")
         if not (self.radius > 0 and math.isfinite(self.radius)):
             raise UncorkError(f"a ball needs a positive finite radius, not {self.radius}")
 

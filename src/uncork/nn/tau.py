@@ -29,6 +29,7 @@ class TauMeter:
     def __init__(self, alpha: float = 1.5, dim: int = -1) -> None:
         self.alpha, self.dim = check_alpha(alpha, 1.0, strict=True), dim
         self._total: Tensor | None = None
+        self._spoilt: Tensor | None = None
         self._count: Tensor | None = None
 
     @torch.no_grad()
@@ -45,6 +46,10 @@ class TauMeter:
                     f"{tuple(mask.shape)}"
                 )
             counts = counts & mask.to(counts)  # an attention mask is of integers
+        spoilt = wide.isnan().any(self.dim)
+        if mask is not None:
+            spoilt = spoilt & mask.to(spoilt)
+        self._spoilt = spoilt.sum() if self._spoilt is None else self._spoilt + spoilt.sum()
         total = torch.where(counts, tau, torch.zeros_like(tau)).double().sum()
         count = counts.sum()
         self._total = total if self._total is None else self._total + total
@@ -52,7 +57,12 @@ class TauMeter:
         return self
 
     def value(self) -> float:
-        """The average so far."""
+        """The average so far. Rows with NaN that were not masked are an error: what made them
+        would be hidden by leaving them out."""
+        if self._spoilt is not None and int(self._spoilt):
+            raise UncorkError(
+                f"{int(self._spoilt):,} rows of logits hold NaN: mask them, or mend what made them"
+            )
         if self._total is None or self._count is None or int(self._count) == 0:
             raise UncorkError("no rows of logits to average a threshold over")
         return float(self._total) / int(self._count)
