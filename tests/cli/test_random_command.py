@@ -15,7 +15,7 @@ ONE = ["-C", 8, "-d", 2]
     [
         ([*ONE, "--store", "x.db"], "--store goes with --sweep"),
         ([*ONE, "--resume"], "--resume goes with --sweep"),
-        ([*ONE, "--plot", "z.png", "--json", "z.png"], "would overwrite what --json writes"),
+        ([*ONE, "--plot", "z.png", "--json", "z.png"], "would overwrite what --"),
         ([*ONE, "--domain", "@z", "--json", "z"], "would overwrite the domain"),
         (["-C", 8, "--sweep", "--json", "uncork.db"], "would overwrite the store"),
         (["-C", 8, "--sweep", "--store", "x.db", "--json", "x.db"], "would overwrite the store"),

@@ -121,7 +121,7 @@ def test_a_transformers_model_runs_over_text(run: Run, tmp_path: Path) -> None:
     [
         (["nowhere.npy"], "does not exist"),
         (["head.npz", "--hidden", "logits.npy"], "expected contexts × 24 features"),
-        (["head.npz", "--hidden", "hidden.npy", "--data", "x"], "use one of them"),
+        (["head.npz", "--hidden", "hidden.npy", "--data", "hidden.npy"], "use one of them"),
         (["logp.npy", "--contexts", "1"], "--contexts 1: expected two or more"),
         (["logp.npy", "--plot", "s.exe"], "ends in .png"),
         (["logp.npy", "--json", "nowhere/x.json"], "there is no folder"),
@@ -135,10 +135,10 @@ def test_a_transformers_model_runs_over_text(run: Run, tmp_path: Path) -> None:
         (["head.npz", "--hidden", ""], "--hidden: the name is empty"),
         (["head.npz", "--data", ""], "--data: a name is empty"),
         (["head.npz", "--json", "head.npz"], "would overwrite the model"),
-        (["head.npz", "--hidden", "hidden.npy", "--json", "hidden.npy"], "overwrite --hidden"),
+        (["head.npz", "--hidden", "hidden.npy", "--json", "hidden.npy"], "overwrite the hidden states"),
         (["head.npz", "--data", "one.npy", "--json", "one.npy"], "overwrite the data"),
         (["head.npz", "--data", "o*.npy", "--json", "one.npy"], "overwrite the data one.npy"),
-        (["head.npz", "--json", "x.svg", "--plot", "x.svg"], "overwrite what --json writes"),
+        (["head.npz", "--json", "x.svg", "--plot", "x.svg"], "overwrite what --"),
     ],
 )
 def test_mistakes_are_answered_with_one_line(

@@ -14,7 +14,7 @@ from running import Run
         ("show", ["MODEL", "--json", "MODEL"], "would overwrite the model"),
         ("show", ["MODEL", "--labels", "LABELS", "--json", "LABELS"], "overwrite the labels"),
         ("show", ["MODEL", "--domain", "@LABELS", "--json", "LABELS"], "overwrite the domain"),
-        ("draw", ["MODEL", "--labels", "x.png", "-o", "x.png"], "would overwrite --labels"),
+        ("draw", ["MODEL", "--labels", "x.png", "-o", "x.png"], "would overwrite the labels"),
         ("draw", ["MODEL", "--domain", "@x.png", "-o", "x.png"], "would overwrite the domain"),
         ("playground", ["MODEL", "--domain", "@x", "-o", "x"], "would overwrite the domain"),
     ],

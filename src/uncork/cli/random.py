@@ -76,7 +76,7 @@ def random(
             show_default=_STORE,
             metavar="URL",
         ),
-        Reads("the store"),
+        Reads("the store", lambda store: [_STORE if store is None else store]),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="With --sweep: continue after a stop.")
