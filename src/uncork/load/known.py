@@ -20,6 +20,7 @@ from uncork.load.activation_ranges import (
     averaged,
     computed,
     fine_unit,
+    rounded_outward,
     unit,
 )
 from uncork.load.contents import FoundDomain, NothingKnown
@@ -51,6 +52,15 @@ class Known:
     def passed(self, layer: str) -> Known:
         """The same after a layer that changes no number."""
         return replace(self, through=(*self.through, layer))
+
+    def cast(self, layer: str, dtype: str) -> Known:
+        """After a layer has taken it over in its own type."""
+        if unit(dtype) <= unit(self.dtype):
+            return self
+        if self.domain is not None:
+            raise Stopped(f"{layer} rounds what {self.what} gives to {dtype}")
+        assert self.sides is not None
+        return replace(self, sides=rounded_outward(self.sides, dtype), dtype=dtype)
 
     def rearranged(self, layer: str) -> Known:
         """After a layer that moves numbers between places, or hands on some of them."""

@@ -29,7 +29,9 @@ from uncork.load.contents import (
     as_matrix,
     listing,
 )
+from uncork.load.hugging_face.architectures import Activation
 from uncork.load.hugging_face.configured import check_type, configured
+from uncork.load.hugging_face.locate import locate
 from uncork.load.known import Known, Stopped, found_by
 from uncork.load.library_code import changed, hooked_everywhere, is_compiled, is_own_class
 from uncork.load.torch_layers import known_after
@@ -92,29 +94,51 @@ def _unwrapped(model: Any) -> tuple[Any, list[Any]]:
 def _believed(
     model: Any, outer: Sequence[Any], contents: Contents, choice: Choice
 ) -> FoundDomain | NothingKnown | None:
-    """What the table says of a transformers model, if its modules still do what they did there.
-
-    Those in the stack of layers (an nn.ModuleList) come before the last norm or activation, which
-    gives what it gives whatever arrives.
-    """
-    import torch
-
+    """What the table says of a transformers model, if its modules still do what they did there."""
     found = contents.domain(choice)
     if not isinstance(found, FoundDomain):
         return found
     try:
         assumed = _outside(outer)
+        for name, module in _on_the_way(model, contents.tensors):
+            if (reason := changed(module)) is not None:
+                raise Stopped(f"{_called(module, name)}: {reason}")
     except Stopped as stopped:
         return NothingKnown(str(stopped))
-    stacks: list[str] = []
-    for name, module in model.named_modules():
-        if type(module) is torch.nn.ModuleList:
-            stacks.append(f"{name}.")
-        if any(name.startswith(stack) for stack in stacks):
-            continue
-        if (reason := changed(module)) is not None:
-            return NothingKnown(f"{_called(module, name)}: {reason}")
     return replace(found, assumed="; ".join(filter(None, (found.assumed, *assumed))))
+
+
+def _on_the_way(model: Any, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Any]]:
+    """The modules that can change what arrives at the head of a transformers model.
+
+    These are the head, what precedes it, all modules around the two, whose forward calls them, and
+    what those hold beside them. Whatever came before is bounded by the norm or activation.
+    """
+    import torch
+
+    located = locate(_configuration(model) or {}, tensors)
+    names = {} if located is None else dict.fromkeys(
+        name.rpartition(".")[0]
+        for name in (located.weight, located.gain, located.offset, located.project)
+        if name is not None
+    )  # fmt: skip
+    if located is not None and isinstance(located.before, Activation):
+        names[located.before.of] = None
+    getter = getattr(model, "get_output_embeddings", None)
+    head = getter() if callable(getter) else None
+    names |= {name: None for name, module in model.named_modules() if module is head}
+    inner = [name.split(".")[:k] for name in names for k in range(len(name.split(".")) + 1)]
+    around = {".".join(parts): None for parts in [[], *inner]}
+    for name in around:
+        module = _named(model, name)
+        if module is None:
+            continue
+        yield name, module
+        for child, value in module.named_children():
+            if type(value) is not torch.nn.ModuleList and not isinstance(
+                module, torch.nn.ModuleList
+            ):
+                yield f"{name}.{child}".lstrip("."), value
 
 
 def _tensor(path: Path, name: str, value: Any) -> Tensor:
