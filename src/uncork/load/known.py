@@ -23,7 +23,7 @@ from uncork.load.activation_ranges import (
     rounded_outward,
     unit,
 )
-from uncork.load.contents import FoundDomain, NothingKnown
+from uncork.load.contents import FoundDomain, UnknownDomain
 
 # A mean that is large beside the spread cancels: no bound on the rounding holds for every row.
 LAYER_NORM_ASSUMED = (
@@ -119,12 +119,12 @@ class Known:
         return FoundDomain(domain, f"{self.what} precedes the head{way}", "; ".join(self.assumed))
 
 
-def found_by(walk: Callable[[], Known]) -> FoundDomain | NothingKnown:
+def found_by(walk: Callable[[], Known]) -> FoundDomain | UnknownDomain:
     """What a walk back from the head ends with."""
     try:
         return walk().found()
     except Stopped as stopped:
-        return NothingKnown(str(stopped))
+        return UnknownDomain(str(stopped))
 
 
 def layer_norm(

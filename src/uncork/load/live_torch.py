@@ -23,8 +23,8 @@ from uncork.load.contents import (
     Choice,
     Contents,
     FoundDomain,
-    NothingKnown,
     Tensor,
+    UnknownDomain,
     Vocabulary,
     as_matrix,
     listing,
@@ -93,7 +93,7 @@ def _unwrapped(model: Any) -> tuple[Any, list[Any]]:
 
 def _believed(
     model: Any, outer: Sequence[Any], contents: Contents, choice: Choice
-) -> FoundDomain | NothingKnown | None:
+) -> FoundDomain | UnknownDomain | None:
     """What the table says of a transformers model, if its modules still do what they did there."""
     found = contents.domain(choice)
     if not isinstance(found, FoundDomain):
@@ -104,7 +104,7 @@ def _believed(
             if (reason := changed(module)) is not None:
                 raise Stopped(f"{_called(module, name)}: {reason}")
     except Stopped as stopped:
-        return NothingKnown(str(stopped))
+        return UnknownDomain(str(stopped))
     return replace(found, assumed="; ".join(filter(None, (found.assumed, *assumed))))
 
 
@@ -265,7 +265,7 @@ class _Plain:
             None if values is None else bias, why, doubts=tuple(doubts),
         )  # fmt: skip
 
-    def domain(self, choice: Choice) -> FoundDomain | NothingKnown:
+    def domain(self, choice: Choice) -> FoundDomain | UnknownDomain:
         """What the layers before the head in its `nn.Sequential` leave, by their classes."""
         return found_by(lambda: self._before(choice))
 

@@ -15,7 +15,7 @@ from uncork.load.contents import (
     Choice,
     Contents,
     FoundDomain,
-    NothingKnown,
+    UnknownDomain,
     Vocabulary,
     choose_by_hand,
     printable,
@@ -72,8 +72,9 @@ def find(
         chosen, domain_from = shown.domain, shown.why
     else:
         chosen = Box(100)
-        why = "the source does not show what precedes the head"
-        domain_from = f"assumed: {seen.why if isinstance(seen, NothingKnown) else why}"
+        domain_from = "assumed: the source does not show what precedes the head"
+        if isinstance(seen, UnknownDomain):
+            domain_from += f" ({seen.why})"
     assert chosen is None or isinstance(chosen, Domain)
     try:
         head = Head(choice.weight, choice.bias, domain=chosen, source=str(path))
@@ -135,7 +136,7 @@ def _open_path(path: Path) -> Contents:
     return _guarded(path, kind.name, lambda: kind.read(path))
 
 
-def _shown_domain(contents: Contents, choice: Choice) -> FoundDomain | NothingKnown | None:
+def _shown_domain(contents: Contents, choice: Choice) -> FoundDomain | UnknownDomain | None:
     """What the source shows of what precedes the head, if it fits the head."""
     shown = contents.domain(choice)
     if isinstance(shown, FoundDomain):

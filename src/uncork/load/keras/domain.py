@@ -22,7 +22,7 @@ from uncork.load.activation_ranges import (
     known_type,
     rounded_outward,
 )
-from uncork.load.contents import FoundDomain, NothingKnown, printable
+from uncork.load.contents import FoundDomain, UnknownDomain, printable
 from uncork.load.keras.graph import Layer, kind_of
 from uncork.load.known import Known, Stopped, found_by, layer_norm, rms_norm, unit_norm
 
@@ -43,7 +43,7 @@ _MOST_LAYERS = 200  # looked at on the way back
 _MOST_INPUTS = 64  # of a layer that joins values
 
 
-def domain_before(layer: Layer, variables: Variables) -> FoundDomain | NothingKnown:
+def domain_before(layer: Layer, variables: Variables) -> FoundDomain | UnknownDomain:
     """The inputs that can arrive at a layer, or the layer of which nothing is known."""
     return found_by(lambda: _Walk(variables).into_head(layer))
 

@@ -19,8 +19,8 @@ from uncork.load.contents import (
     Choice,
     Contents,
     FoundDomain,
-    NothingKnown,
     Tensor,
+    UnknownDomain,
     listing,
     printable,
 )
@@ -129,22 +129,22 @@ def _contents(
                 return _choice(whole, uses)
         return _kernel_alone(path, tensors, name)
 
-    def domain(choice: Choice) -> FoundDomain | NothingKnown | None:
+    def domain(choice: Choice) -> FoundDomain | UnknownDomain | None:
         whole = model()
         for uses in _heads(whole):
             if stored(uses[0].head)[:1] == [choice.weight_name]:
                 found = [domain_before(use.head, whole.variables) for use in uses]
                 if any(one != found[0] for one in found):
-                    return NothingKnown(f"{_called(uses[0].head)} is used {len(uses)} times")
+                    return UnknownDomain(f"{_called(uses[0].head)} is used {len(uses)} times")
                 return _by_name_only(found[0]) if "module" not in config else found[0]
         return None
 
     return Contents(path, form, tensors, choose, around, domain=domain)
 
 
-def _by_name_only(found: FoundDomain | NothingKnown) -> FoundDomain | NothingKnown:
+def _by_name_only(found: FoundDomain | UnknownDomain) -> FoundDomain | UnknownDomain:
     """Legacy files name classes without saying whose they are."""
-    if isinstance(found, NothingKnown):
+    if isinstance(found, UnknownDomain):
         return found
     own = "its classes are Keras's own, as it is read without others (an .h5 file does not say)"
     return replace(found, assumed="; ".join(filter(None, (found.assumed, own))))

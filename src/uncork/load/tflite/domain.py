@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from uncork.load.activation_ranges import COMPARED, MORE_RANGES, Sides, computed
-from uncork.load.contents import FoundDomain, NothingKnown, printable
+from uncork.load.contents import FoundDomain, UnknownDomain, printable
 from uncork.load.known import Known, Stopped, found_by
 from uncork.load.tflite.graph import Graph, Operator, TensorInfo
 
@@ -24,7 +24,7 @@ _MOST_OPERATORS = 256  # looked at on the way back
 _MOST_INPUTS = 64
 
 
-def domain_before(graph: Graph, head: Operator, rounded: bool) -> FoundDomain | NothingKnown:
+def domain_before(graph: Graph, head: Operator, rounded: bool) -> FoundDomain | UnknownDomain:
     """The inputs that can arrive at a linear layer; `rounded`, where it rounds them to 8 bits."""
 
     def walk() -> Known:
@@ -87,13 +87,11 @@ class _Walk:
 
     def product(self, operator: Operator) -> Known:
         """x · sigmoid(x), as converters write SiLU."""
-        for x, gate in (
-            (operator.inputs, operator.inputs[::-1]) if len(operator.inputs) == 2 else ()
-        ):
+        pairs = (operator.inputs, operator.inputs[::-1]) if len(operator.inputs) == 2 else ()
+        for x, gate in pairs:
             other = self.graph.producer(gate)
             if other is not None and other.kind == "LOGISTIC" and other.inputs == (x,):
-                info = self.graph.tensors[gate]
-                if info.type == _FLOAT32 and self.graph.producer(x) is not other:
+                if self.graph.tensors[gate].type == _FLOAT32:
                     return Known("x·sigmoid(x)", computed(MORE_RANGES["silu"], "float32"))
         raise Stopped("MUL precedes the head, and what it gives is not bounded")
 

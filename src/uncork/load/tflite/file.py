@@ -16,8 +16,8 @@ from uncork.load.contents import (
     Choice,
     Contents,
     FoundDomain,
-    NothingKnown,
     Tensor,
+    UnknownDomain,
     Vocabulary,
     listing,
 )
@@ -113,11 +113,11 @@ def _reordering(graph: Graph, uses: Sequence[_Use], classes: int) -> Iterator[st
         if info is None or not info.shape or info.shape[-1] != classes:
             yield f"{operator.kind} follows the head and moves its classes off the last axis"
         if operator.kind == "SOFTMAX" and not operator.beta > 0:
-            yield f"SOFTMAX follows the head with β = {operator.beta:g}, which turns its order round"
+            yield f"SOFTMAX follows the head with β = {operator.beta:g} and changes its order"
         if operator.kind == "CAST" and (info is None or info.type not in _FLOATS):
-            yield "CAST follows the head and makes its scores integers, which may change their order"
+            yield "CAST follows the head and makes integers of its scores"
         if scales is not None and (scales.scales.size != 1 or not scales.scales[0] > 0):
-            yield f"{operator.kind} follows the head with a scale for each class, or none above zero"
+            yield f"{operator.kind} follows the head with a scale for each class"
 
 
 def _weight_of(graph: Graph, operator: Operator) -> int | None:
@@ -227,14 +227,14 @@ def _bias(graph: Graph, constant: int, weight: TensorInfo, inputs: TensorInfo | 
     return stored * (own.scales.astype(np.float64) * float(given.scales[0]))
 
 
-def _domain(graph: Graph, choice: Choice) -> FoundDomain | NothingKnown | None:
+def _domain(graph: Graph, choice: Choice) -> FoundDomain | UnknownDomain | None:
     users = []
     for operator in graph.operators:
         weight = _weight_of(graph, operator)
         if weight is not None and graph.tensors[weight].name == choice.weight_name:
             users.append((operator, graph.tensors[weight]))
     if len(users) > 1:
-        return NothingKnown(f"{len(users)} layers have weights called {choice.weight_name[:80]!r}")
+        return UnknownDomain(f"{len(users)} layers have weights called {choice.weight_name[:80]!r}")
     if not users:
         return None
     operator, stored = users[0]
