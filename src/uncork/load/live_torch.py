@@ -382,7 +382,7 @@ class _Plain:
         steps = _flat(self.model, "")
         last = _last_linear(steps)
         if last is not None and not _unordered(steps, last):
-            if self._layer(last) is None and f"{last}.weight".lstrip(".") not in self.tensors:
+            if not self._is_plain(_named(self.model, last)) or self._lacks_weight(last):
                 self._refuse_computed(last)
             return last, "the last layer of the module's nn.Sequential"
         layers = [name for name, _ in self.model.named_modules() if self._layer(name) is not None]
@@ -418,7 +418,7 @@ class _Plain:
             kind = type(module)
             own = [value for value in module.parameters(recurse=False) if _is_matrix(value)]
             plain = kind.__module__.startswith("torch.nn.modules")
-            computed = kind.__name__ in _LINEAR and f"{name}.weight".lstrip(".") not in self.tensors
+            computed = kind.__name__ in _LINEAR and self._lacks_weight(name)
             bilinear = kind.__name__ == "Bilinear"
             if computed or bilinear or (own and not plain and self._layer(name) is None):
                 yield name.partition(".parametrizations")[0]
@@ -433,9 +433,19 @@ class _Plain:
 
     def _layer(self, name: str) -> Any | None:
         module = _named(self.model, name)
-        weight = self.tensors.get(f"{name}.weight" if name else "weight")
-        plain = _is_linear(module) and getattr(module, "groups", 1) == 1
-        return module if plain and weight is not None and weight.matrix_shape else None
+        if not self._is_plain(module) or self._lacks_weight(name):
+            return None
+        weight = self.tensors[f"{name}.weight" if name else "weight"]
+        return module if weight.matrix_shape else None
+
+    def _is_plain(self, module: Any) -> bool:
+        """Whether this is one of torch's own linear layers, and every class sees all features."""
+        kind = type(module)
+        own = kind.__module__.startswith("torch.nn.modules.") and is_own_class(kind)
+        return own and kind.__name__ in _LINEAR and getattr(module, "groups", 1) == 1
+
+    def _lacks_weight(self, name: str) -> bool:
+        return f"{name}.weight".lstrip(".") not in self.tensors
 
 
 def _outside(outer: Sequence[Any]) -> tuple[str, ...]:
@@ -467,13 +477,6 @@ def _called(module: Any, name: str) -> str:
 
 def _is_matrix(value: Any) -> bool:
     return len(value.shape) == 2 and min(value.shape) > 1
-
-
-def _is_linear(module: Any) -> bool:
-    """Whether this is one of torch's own linear layers, not a subclass or a namesake."""
-    kind = type(module)
-    own = kind.__module__.startswith("torch.nn.modules.") and is_own_class(kind)
-    return kind.__name__ in _LINEAR and own
 
 
 def _named(model: Any, name: str) -> Any | None:

@@ -90,9 +90,9 @@ class _Walk:
         pairs = (operator.inputs, operator.inputs[::-1]) if len(operator.inputs) == 2 else ()
         for x, gate in pairs:
             other = self.graph.producer(gate)
-            if other is not None and other.kind == "LOGISTIC" and other.inputs == (x,):
-                if self.graph.tensors[gate].type == _FLOAT32:
-                    return Known("x·sigmoid(x)", computed(MORE_RANGES["silu"], "float32"))
+            gated = other is not None and other.kind == "LOGISTIC" and other.inputs == (x,)
+            if gated and self.graph.tensors[gate].type == _FLOAT32:
+                return Known("x·sigmoid(x)", computed(MORE_RANGES["silu"], "float32"))
         raise Stopped("MUL precedes the head, and what it gives is not bounded")
 
 
