@@ -132,13 +132,15 @@ UNKNOWN: dict[str, tuple[Callable[[], keras.Model], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_what_no_rule_knows_ends_the_search_and_is_named(
-    tmp_path: Path, name: str, form: str
-) -> None:
+def test_what_no_rule_knows_ends_the_search_and_is_named(tmp_path: Path, name: str) -> None:
     build, layer = UNKNOWN[name]
-    nothing_is_known(saved(build(), tmp_path, form), layer)
+    nothing_is_known(saved(build(), tmp_path, "keras"), layer)
+
+
+def test_a_class_that_its_author_registered_is_seen_in_a_legacy_file_too(tmp_path: Path) -> None:
+    model = dense_after(layers.Dense(7), Turned())
+    nothing_is_known(saved(model, tmp_path, "h5"), "not Keras's own")
 
 
 def test_a_state_to_begin_with_can_be_anything(tmp_path: Path) -> None:
