@@ -243,9 +243,26 @@ def test_a_layer_norm_says_that_its_rounding_is_left_out() -> None:
     assert isinstance(shown.domain, LayerNorm)
     assert "without rounding" in shown.assumed
     # Why: rows that are constant but for rounding come out anywhere.
-    rows = torch.full((1, 5), 1e9) * (1 + torch.arange(5) * 1e-7)
-    hidden = arriving(model, model[1], torch.cat([rows, torch.full((1, 5), 123456.789)]))
-    assert not shown.domain.contains(hidden, 1e-3).all()
+    model = nn.Sequential(nn.LayerNorm(3), linear(5, 3))
+    hidden = arriving(model, model[1], torch.tensor([[30000002.0, 30000000.0, 30000000.0]]))
+    assert np.abs(hidden).max() > 600
+
+
+@pytest.mark.parametrize("features", [2, 3, 7, 32, 100, 768])
+def test_the_rounding_of_a_layer_norm_grows_with_how_far_rows_are_from_zero(features: int) -> None:
+    """The bound in docs/domains.md, for rows whose spread is not lost."""
+    norm = nn.LayerNorm(features, elementwise_affine=False)
+    for size in 10.0 ** np.arange(0, 4.5, 0.5):
+        rows = (GENERATOR.normal(size=(200, features)) + size).astype(np.float32)
+        with torch.no_grad():
+            given = norm(torch.from_numpy(rows)).double().numpy()
+            exact = norm.double()(torch.from_numpy(rows).double()).numpy()
+            norm.float()
+        spread = np.sqrt(rows.astype(np.float64).var(axis=1, keepdims=True) + norm.eps)
+        far = np.abs(rows).max(axis=1, keepdims=True) / spread
+        bound = 2 * (features + 8) * (1 + far) * (1 + np.abs(exact)) * 2.0**-24
+        small = (features * far * 2.0**-24 < 0.05)[:, 0]
+        assert (np.abs(given - exact) <= bound)[small].all()
 
 
 def test_what_leaves_an_rms_norm_lies_in_its_domain_exactly() -> None:
