@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from tiny_transformers import make
 from torch import nn
 from torch.nn.utils import prune
@@ -340,3 +341,13 @@ def test_a_transformers_model_whose_modules_were_changed_shows_nothing(name: str
     # A class that only shares the name is another.
     model.__class__ = type(type(model).__name__, (type(model),), {})
     nothing_is_known(model, "is not a library's own")
+
+
+def test_a_transformers_model_in_training_mode_drops_what_arrives() -> None:
+    config = transformers.BertConfig(
+        vocab_size=30, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=8, hidden_dropout_prob=0.5, num_labels=5,
+    )  # fmt: skip
+    model = transformers.BertForSequenceClassification(config)
+    assert find(model.eval()).shown_domain is not None
+    nothing_is_known(model.train(), "in training mode")

@@ -103,6 +103,8 @@ def _believed(
         for name, module in _on_the_way(model, contents.tensors):
             if (reason := changed(module)) is not None:
                 raise Stopped(f"{_called(module, name)}: {reason}")
+            if type(module).__name__ in _OFF and module.training and module.p:
+                raise Stopped(f"{_called(module, name)} is in training mode: call eval() first")
     except Stopped as stopped:
         return UnknownDomain(str(stopped))
     return replace(found, assumed="; ".join(filter(None, (found.assumed, *assumed))))
