@@ -237,6 +237,13 @@ def test_what_float32_and_bfloat16_make_of_a_minimum_lies_in_the_domain() -> Non
             assert domain.contains(arriving(model, model[1], x)).all()
 
 
+def test_limits_that_their_type_hardly_holds_lie_in_the_domain() -> None:
+    model = nn.Sequential(nn.Hardtanh(-5e-8, 1e-7), linear(5)).to(torch.float16)
+    hidden = arriving(model, model[1], torch.linspace(-1, 1, 64).reshape(8, 8).to(torch.float16))
+    assert hidden.min() < -5.9e-8
+    assert find(model, domain="auto").head.domain.contains(hidden).all()
+
+
 def test_a_layer_norm_says_that_its_rounding_is_left_out() -> None:
     model = nn.Sequential(nn.LayerNorm(5), linear(3, 5))
     shown = find(model, domain="auto").shown_domain

@@ -42,6 +42,7 @@ MORE_RANGES: dict[str, Sides] = RANGES | {
 COMPARED = ("relu", "relu6", "relu2")  # nothing is rounded: the limits themselves are returned
 
 _UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+_STEPS = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
 _FINE_UNITS = 16  # how far off float functions such as tanh may be, in units of float32
 _COARSE_UNITS = 8  # of a 16-bit type: as many roundings along the way
 MOST_TERMS = 4096  # of an average over places whose number the model does not say
@@ -85,4 +86,7 @@ def widened(sides: Sides, share: float) -> Sides:
 
 def rounded_outward(sides: Sides, dtype: str) -> Sides:
     """Limits given as float64, as a run-time that compares with their nearest neighbours has."""
-    return widened(sides, 2 * unit(dtype))
+    lower, upper = widened(sides, 2 * unit(dtype))
+    # Below the normal numbers the neighbours are even steps apart.
+    step = _STEPS[dtype]
+    return lower - step if lower else lower, upper + step if upper else upper

@@ -119,7 +119,7 @@ class _Walk:
         alpha = 1.0 if layer.setting("alpha") is None else _number(layer, "alpha")
         if not alpha >= 0:
             raise Stopped(f"{_called(layer)} has α = {alpha:g}")
-        return _source(layer, _called(layer), (-alpha, math.inf))
+        return _source(layer, _called(layer), (0.0 - alpha, math.inf))
 
     def softmax(self, layer: Layer) -> Known:
         return _source(layer, _called(layer), (0.0, 1.0))
