@@ -38,6 +38,15 @@ test: style
 test-gpu:
 	@$(PYTHON) tests/on_gpu.py
 
+# Random models held against the domains claimed for them: `make fuzz COUNT=8000 SEED=1`.
+.PHONY: fuzz
+COUNT ?= 1000
+SEED ?= 0
+fuzz: $(VENV)/.test
+	$(BIN)/python -m tests.load.fuzz_domains.torch_modules --count $(COUNT) --seed $(SEED)
+	$(BIN)/python -m tests.load.fuzz_domains.keras_models --count $(COUNT) --seed $(SEED)
+	$(BIN)/python -m tests.load.fuzz_domains.tflite_models --count $(COUNT) --seed $(SEED)
+
 lint: style
 	$(BIN)/mypy
 

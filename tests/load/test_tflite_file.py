@@ -244,7 +244,7 @@ def test_silu_and_mean_before_the_head(tmp_path: Path) -> None:
     found = find(path, domain="auto")
     assert "sigmoid" in found.domain_from
     assert "MEAN" in found.domain_from
-    assert found.head.domain.lower == pytest.approx(-0.27847, abs=1e-5)
+    assert found.head.domain.lower == pytest.approx(-0.27847, abs=1e-4)
     x_values = np.full((BATCH, 4, HIDDEN), -1.2785, np.float32)  # where SiLU is least
     (mean_values,) = run(path, x_values, "mean")
     assert found.head.domain.contains(mean_values.astype(np.float64)).all()

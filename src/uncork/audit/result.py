@@ -57,7 +57,7 @@ class Audit:
         asked = [np.arange(a.classes) if a.asked is None else a.asked for a in (self, other)]
         return (
             digest_of(self.domain) == digest_of(other.domain)
-            and np.array_equal(*asked)
+            and np.array_equal(asked[0], asked[1])
             and np.array_equal(self.proofs.verdicts, other.proofs.verdicts)
             and np.array_equal(self.proofs.margins, other.proofs.margins, equal_nan=True)
         )

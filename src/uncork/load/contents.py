@@ -104,14 +104,22 @@ class FoundDomain:
 
 
 @dataclass(frozen=True)
+class UnknownDomain:
+    """Nothing is known of what arrives at a head; `why` says where the source stops telling."""
+
+    why: str
+
+
+@dataclass(frozen=True)
 class Contents:
     """A file as its reader sees it.
 
     `choose` picks the head when nothing is named by hand and raises `AmbiguousError` where the
     file alone does not say. `around(name)` is the head with that tensor as its weight, where the
     file itself shows how the tensor is used (None where it does not); `vocabulary(classes)` is what
-    it says of its classes; `domain(choice)` what precedes that head, None where it does not show.
-    `typed` maps where a source lies in the hub's cache to what people typed for it.
+    it says of its classes; `domain(choice)` what precedes that head; where it does not show, why
+    not (None where there is nothing to say). `typed` maps where a source lies in the hub's cache to
+    what people typed for it.
     """
 
     path: Path
@@ -120,7 +128,7 @@ class Contents:
     choose: Callable[[], Choice]
     around: Callable[[str], Choice | None] = lambda name: None
     vocabulary: Callable[[int], Vocabulary] = lambda classes: Vocabulary()
-    domain: Callable[[Choice], FoundDomain | None] = lambda choice: None
+    domain: Callable[[Choice], FoundDomain | UnknownDomain | None] = lambda choice: None
     typed: Mapping[str, str] = field(default_factory=dict)
 
     def tensor(self, name: str, option: str) -> Tensor:

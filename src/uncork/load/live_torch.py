@@ -8,16 +8,16 @@ where the model names it, or where it is an `nn.Sequential`, whose order is its 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from uncork.domain import Box, LayerNorm, RMSNorm
 from uncork.errors import UncorkError
-from uncork.load.activation_ranges import RANGES
+from uncork.load.activation_ranges import known_type, unit
 from uncork.load.codes import decoded
 from uncork.load.contents import (
     AmbiguousError,
@@ -25,12 +25,18 @@ from uncork.load.contents import (
     Contents,
     FoundDomain,
     Tensor,
+    UnknownDomain,
     Vocabulary,
     as_matrix,
     listing,
 )
 from uncork.load.decisions import sigmoids
+from uncork.load.hugging_face.architectures import Activation
 from uncork.load.hugging_face.configured import configured
+from uncork.load.hugging_face.locate import locate
+from uncork.load.known import Known, Stopped, found_by
+from uncork.load.library_code import changed, hooked_everywhere, is_compiled, is_own_class
+from uncork.load.torch_layers import known_after
 
 _KIND = "torch module"
 # Types that NumPy lacks: read bit for bit as integers, and named again.
@@ -41,22 +47,23 @@ _BITS: dict[str, tuple[str, Any]] = {
 }
 # Where torchvision's models keep their classifiers: the last of these that is a layer.
 _CLASSIFIERS = ("fc", "classifier", "heads.head", "head", "heads", "head.fc", "last_linear")
-_ACTIVATIONS = {
-    "ReLU": "relu", "ReLU6": "relu6", "Tanh": "tanh", "Sigmoid": "sigmoid", "SiLU": "silu",
-    "Hardswish": "hardswish",
-}  # fmt: skip
-_PASSING = ("Dropout", "Dropout1d", "Dropout2d", "AlphaDropout", "Identity", "Flatten",
-            "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AvgPool1d", "AvgPool2d")  # fmt: skip
-# What may follow the head without changing which class is first.
-_FOLLOWING = ("Softmax", "LogSoftmax", "Sigmoid", "Tanh", "LogSigmoid", "Identity", "Flatten",
-              "AdaptiveAvgPool2d", "Dropout")  # fmt: skip
+# What may follow the head number by number: it rises, so that the first class stays first.
+_RISING = ("Sigmoid", "Tanh", "LogSigmoid", "Softsign", "Identity")
 _SIGMOIDS = ("Sigmoid", "LogSigmoid")
-_LINEAR = ("Linear", "Conv1d", "Conv2d", "Conv3d", "NonDynamicallyQuantizableLinear")
+_OFF = ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout")
+# Of torch's own linear classes: how far from the end of its output's axes the classes are.
+_LINEAR = {"Linear": 1, "NonDynamicallyQuantizableLinear": 1, "Conv1d": 2, "Conv2d": 3, "Conv3d": 4}
+# Models of torchvision whose forward ends in a call of this nn.Sequential.
+_ENDS = {
+    ("torchvision.models.alexnet", "AlexNet"): "classifier",
+    ("torchvision.models.vgg", "VGG"): "classifier",
+    ("torchvision.models.mobilenetv3", "MobileNetV3"): "classifier",
+}
 
 
 def read_module(model: Any) -> Contents:
     """The tensors of a live module, and the head among them as the model itself names it."""
-    model = _unwrapped(model)
+    model, outer = _unwrapped(model)
     path = Path(f"<{type(model).__name__}>")
     _refuse_adapter(path, model)
     stored = {name: _tensor(path, name, value) for name, value in model.state_dict().items()}
@@ -66,24 +73,79 @@ def read_module(model: Any) -> Contents:
     tensors = decoded(path, stored, config, of_a_model=True)
     if config is not None:
         _check_output_layer(path, model, tensors, config)
-        return configured(path, _KIND, config, tensors, functools.partial(_labels, config))
-    plain = _Plain(path, model, tensors)
+        contents = configured(path, _KIND, config, tensors, functools.partial(_labels, config))
+        return replace(contents, domain=functools.partial(_believed, model, outer, contents))
+    plain = _Plain(path, model, outer, tensors)
     return Contents(
         path, _KIND, tensors, plain.choose, plain.around,
         functools.partial(_labels, _timm(model)), plain.domain,
     )  # fmt: skip
 
 
-def _unwrapped(model: Any) -> Any:
-    """The model inside what training puts around it."""
-    for _ in range(8):
+def _unwrapped(model: Any) -> tuple[Any, list[Any]]:
+    """The model inside what training puts around it, and that, outermost first."""
+    outer: list[Any] = []
+    while len(outer) < 8:
         inner = getattr(model, "_orig_mod", None)  # torch.compile
         if inner is None and type(model).__name__ in ("DataParallel", "DistributedDataParallel"):
             inner = model.module
         if inner is None:
             break
+        outer.append(model)
         model = inner
-    return model
+    return model, outer
+
+
+def _believed(
+    model: Any, outer: Sequence[Any], contents: Contents, choice: Choice
+) -> FoundDomain | UnknownDomain | None:
+    """What the table says of a transformers model, if its modules still do what they did there."""
+    found = contents.domain(choice)
+    if not isinstance(found, FoundDomain):
+        return found
+    try:
+        assumed = _outside(outer)
+        for name, module in _on_the_way(model, contents.tensors):
+            if (reason := changed(module)) is not None:
+                raise Stopped(f"{_called(module, name)}: {reason}")
+            if type(module).__name__ in _OFF and module.training and module.p:
+                raise Stopped(f"{_called(module, name)} is in training mode: call eval() first")
+    except Stopped as stopped:
+        return UnknownDomain(str(stopped))
+    return replace(found, assumed="; ".join(filter(None, (found.assumed, *assumed))))
+
+
+def _on_the_way(model: Any, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Any]]:
+    """The modules that can change what arrives at the head of a transformers model.
+
+    These are the head, what precedes it, all modules around the two, whose forward calls them, and
+    what those hold beside them. Whatever came before is bounded by the norm or activation.
+    """
+    import torch
+
+    located = locate(_configuration(model) or {}, tensors)
+    names = {} if located is None else dict.fromkeys(
+        name.rpartition(".")[0]
+        for name in (located.weight, located.gain, located.offset, located.project)
+        if name is not None
+    )  # fmt: skip
+    if located is not None and isinstance(located.before, Activation):
+        names[located.before.of] = None
+    getter = getattr(model, "get_output_embeddings", None)
+    head = getter() if callable(getter) else None
+    names |= {name: None for name, module in model.named_modules() if module is head}
+    inner = [name.split(".")[:k] for name in names for k in range(len(name.split(".")) + 1)]
+    around = {".".join(parts): None for parts in [[], *inner]}
+    for name in around:
+        module = _named(model, name)
+        if module is None:
+            continue
+        yield name, module
+        for child, value in module.named_children():
+            if type(value) is not torch.nn.ModuleList and not isinstance(
+                module, torch.nn.ModuleList
+            ):
+                yield f"{name}.{child}".lstrip("."), value
 
 
 def _refuse_adapter(path: Path, model: Any) -> None:
@@ -210,52 +272,141 @@ def _labels(config: Mapping[str, Any], classes: int) -> Vocabulary:
 class _Plain:
     """A module that is no transformers model."""
 
-    def __init__(self, path: Path, model: Any, tensors: Mapping[str, Tensor]) -> None:
-        self.path, self.model, self.tensors = path, model, tensors
+    def __init__(self, path: Path, model: Any, outer: Any, tensors: Mapping[str, Tensor]) -> None:
+        self.path, self.model, self.outer, self.tensors = path, model, outer, tensors
 
     def choose(self) -> Choice:
-        name, why = self._head()
+        name, why, doubts = self._head()
         weight = f"{name}.weight" if name else "weight"
-        tensor = self.tensors[weight]
-        bias_name = f"{weight.removesuffix('weight')}bias"
-        bias = self.tensors[bias_name].read() if bias_name in self.tensors else None
-        return Choice(
-            as_matrix(self.path, tensor), bias, weight, None if bias is None else bias_name, why,
-            self._following(name),
-        )  # fmt: skip
-
-    def _following(self, name: str) -> tuple[str, ...]:
-        """What is to be said of the layers after the head in its `nn.Sequential`."""
-        for steps in _sequences(self.model, ""):
-            at = next((k for k, (inner, _) in enumerate(steps) if inner == name), len(steps))
-            if any(type(module).__name__ in _SIGMOIDS for _, module in steps[at + 1 :]):
-                return (sigmoids(name or "it"),)
-        return ()
+        return self._choice(weight, why, doubts)
 
     def around(self, name: str) -> Choice | None:
         module = self._layer(name.removesuffix(".weight")) if name.endswith("weight") else None
         if module is None or self.tensors[name].matrix_shape is None:
             return None
-        bias = f"{name.removesuffix('weight')}bias"
-        found = self.tensors[bias].read() if bias in self.tensors else None
+        layer = name.removesuffix("weight").removesuffix(".")
+        doubts = [*self._changes(layer), *self._after(layer)]
+        return self._choice(name, f"the weight of a {type(module).__name__}", doubts)
+
+    def _choice(self, weight: str, why: str, doubts: Sequence[str]) -> Choice:
+        bias = f"{weight.removesuffix('weight')}bias"
+        values = self.tensors[bias].read() if bias in self.tensors else None
         return Choice(
-            as_matrix(self.path, self.tensors[name]), found, name,
-            None if found is None else bias, f"the weight of a {type(module).__name__}",
-            self._following(name.removesuffix("weight").removesuffix(".")),
+            as_matrix(self.path, self.tensors[weight]), values, weight,
+            None if values is None else bias, why,
+            self._sigmoids(weight.removesuffix('weight').removesuffix('.')), doubts=tuple(doubts),
         )  # fmt: skip
 
-    def domain(self, choice: Choice) -> FoundDomain | None:
-        """What precedes the head in its `nn.Sequential`; elsewhere the order is not known."""
-        name = choice.weight_name.removesuffix("weight").removesuffix(".")
-        for steps in _sequences(self.model, ""):
-            at = next((k for k, (inner, _) in enumerate(steps) if inner == name), 0)
-            for inner, module in reversed(steps[:at]):
-                if type(module).__name__ not in _PASSING:
-                    return _range(inner, module, choice.weight.shape[1], self.tensors)
-        return None
+    def _sigmoids(self, name: str) -> tuple[str, ...]:
+        """The note on a sigmoid that follows the head in its nn.Sequential."""
+        for prefix, module in self.model.named_modules():
+            steps = _flat(module, prefix) if _is_sequential(module) else []
+            at = next((k for k, (inner, _) in enumerate(steps) if inner == name), len(steps))
+            if any(type(after).__name__ in _SIGMOIDS for _, after in steps[at + 1 :]):
+                return (sigmoids(name or "it"),)
+        return ()
 
-    def _head(self) -> tuple[str, str]:
-        """The head's name and why it is the head, or an error that lists what could be."""
+    def domain(self, choice: Choice) -> FoundDomain | UnknownDomain:
+        """What the layers before the head in its `nn.Sequential` leave, by their classes."""
+        return found_by(lambda: self._before(choice))
+
+    def _before(self, choice: Choice) -> Known:
+        name = choice.weight_name.removesuffix("weight").removesuffix(".")
+        sequence, prefix, assumed = self._sequence()
+        steps = _flat(sequence, prefix)
+        head = self._layer(name)
+        places = [k for k, (inner, _) in enumerate(steps) if inner == name]
+        uses = [inner for inner, module in steps if module is head]
+        if head is None or not places:
+            raise Stopped(f"{name or 'the head'} is no layer of torch's own in the nn.Sequential")
+        if len(uses) > 1 and uses[-1] != name:
+            raise Stopped(f"{name} runs {len(uses)} times, and what arrives differs")
+        if (reason := changed(head)) is not None:
+            raise Stopped(f"the head {name}: {reason}")
+        known = known_after(steps[: places[-1]], self._float_type())
+        known = replace(known, assumed=(*known.assumed, *assumed))
+        if _LINEAR[type(head).__name__] == 1:
+            return known
+        # A convolution sums over the axis in front of its places, and may put zeros around them.
+        padded = not isinstance(head.padding, str) and any(head.padding)
+        what = f"{type(head).__name__} {name}"
+        return known.with_zero(what) if padded else known.rearranged(what)
+
+    def _sequence(self) -> tuple[Any, str, tuple[str, ...]]:
+        """The nn.Sequential whose layers run one after the other and end the model, its name, and
+        what is taken for granted for that."""
+        assumed = _outside(self.outer)
+        kind = type(self.model)
+        if self._layer("") is not None:
+            raise Stopped("the model is the head alone")
+        name = "" if _is_sequential(self.model) else None
+        if is_own_class(kind) and (kind.__module__, kind.__qualname__) in _ENDS:
+            name = _ENDS[kind.__module__, kind.__qualname__]
+        if name is None:
+            raise Stopped(
+                f"{kind.__name__} has a forward of its own, which does not say what runs before "
+                "the head"
+            )
+        sequence = _named(self.model, name)
+        for inner, module in [("", self.model), *_sequences(name, sequence)]:
+            if (reason := changed(module)) is not None:
+                raise Stopped(f"{_called(module, inner)}: {reason}")
+        return sequence, name, assumed
+
+    def _float_type(self) -> str:
+        """The coarsest type of the model's own numbers: what its layers hand on may be in it."""
+        kinds = {tensor.dtype for tensor in self.tensors.values()}
+        floats = [kind for kind in kinds if kind.startswith(("float", "bfloat"))]
+        unknown = [kind for kind in floats if not known_type(kind)]
+        return unknown[0] if unknown else max(floats, key=unit, default="float32")
+
+    def _changes(self, name: str) -> list[str]:
+        """What keeps the head from computing what its weight and bias say."""
+        around = [
+            (inner, module)
+            for inner, module in _sequences("", self.model)
+            if name == inner or name.startswith(f"{inner}." if inner else "")
+        ]
+        return [
+            f"{_called(module, inner)}: {reason}: verdicts are about the head's weight and bias"
+            for inner, module in [*around, (name, _named(self.model, name))]
+            if (reason := changed(module)) is not None
+        ]
+
+    def _after(self, name: str) -> list[str]:
+        """What may follow the head and put another class first, where its nn.Sequential ends."""
+        steps = _flat(self.model, "")
+        if not _is_sequential(self.model) or _last_linear(steps) != name:
+            return []
+        return list(_reordering(steps, name))
+
+    def _unseen(self, name: str) -> list[str]:
+        """The doubt about a module whose forward nobody reads."""
+        if name == "" or changed(self.model) is None:  # the layer alone, or a library's model
+            return []
+        return [
+            f"what {type(self.model).__name__} does with the scores of {name} is not seen: its "
+            "forward may change their order"
+        ]
+
+    def _head(self) -> tuple[str, str, list[str]]:
+        """The head's name, why it is the head, and doubts; or an error that lists what could be."""
+        name, why = self._named_head()
+        if _is_sequential(self.model):
+            return name, why, [*self._changes(name), *self._after(name)]
+        return name, why, [*self._changes(name), *self._unseen(name), *self._torchvision(name)]
+
+    def _torchvision(self, name: str) -> list[str]:
+        """What follows the head inside torchvision's classifier."""
+        for known in _CLASSIFIERS:
+            inner = _named(self.model, known)
+            if "torchvision" in type(self.model).__module__ and _is_sequential(inner):
+                steps = _flat(inner, known)
+                if _last_linear(steps) == name:
+                    return list(_reordering(steps, name))
+        return []
+
+    def _named_head(self) -> tuple[str, str]:
         said = _timm(self.model).get("classifier")
         if isinstance(said, list | tuple) and len(said) > 1:
             raise AmbiguousError(
@@ -269,8 +420,10 @@ class _Plain:
         for name, module in self.model.named_modules():
             if found is not None and module is found and self._layer(name) is not None:
                 return name, "named by the model's get_output_embeddings()"
-        if (last := _last_linear(self.model)) is not None:
-            if self._layer(last) is None and f"{last}.weight".lstrip(".") not in self.tensors:
+        steps = _flat(self.model, "")
+        last = _last_linear(steps)
+        if last is not None and not _unordered(steps, last):
+            if not self._is_plain(_named(self.model, last)) or self._lacks_weight(last):
                 self._refuse_computed(last)
             return last, "the last layer of the module's nn.Sequential"
         layers = [name for name, _ in self.model.named_modules() if self._layer(name) is not None]
@@ -280,12 +433,12 @@ class _Plain:
         if type(self.model).__module__.startswith("torchvision.models"):
             for known in _CLASSIFIERS:
                 inner = _named(self.model, known)
-                last = None if inner is None else _last_linear(inner, after=None)
-                name = known if not last else f"{known}.{last}"
-                if last is not None and self._layer(name) is not None:
-                    certain = _last_linear(inner) is not None
+                steps = [] if inner is None else _flat(inner, known)
+                last = _last_linear(steps)
+                if last is not None and self._layer(last) is not None:
+                    certain = not _unordered(steps, last)
                     after = "" if certain else "; the layers after it may reorder its classes"
-                    return name, f"torchvision's classifier{after}"
+                    return last, f"torchvision's classifier{after}"
         candidates = [self.tensors[f"{name}.weight" if name else "weight"] for name in layers]
         if others and len(candidates) < 2:
             self._refuse_computed(others[-1])
@@ -306,7 +459,7 @@ class _Plain:
             kind = type(module)
             own = [value for value in module.parameters(recurse=False) if _is_matrix(value)]
             plain = kind.__module__.startswith("torch.nn.modules")
-            computed = kind.__name__ in _LINEAR and f"{name}.weight".lstrip(".") not in self.tensors
+            computed = kind.__name__ in _LINEAR and self._lacks_weight(name)
             bilinear = kind.__name__ == "Bilinear"
             if computed or bilinear or (own and not plain and self._layer(name) is None):
                 yield name.partition(".parametrizations")[0]
@@ -321,9 +474,46 @@ class _Plain:
 
     def _layer(self, name: str) -> Any | None:
         module = _named(self.model, name)
-        weight = self.tensors.get(f"{name}.weight" if name else "weight")
-        linear = type(module).__name__ in _LINEAR
-        return module if linear and weight is not None and weight.matrix_shape else None
+        if not self._is_plain(module) or self._lacks_weight(name):
+            return None
+        weight = self.tensors[f"{name}.weight" if name else "weight"]
+        return module if weight.matrix_shape else None
+
+    def _is_plain(self, module: Any) -> bool:
+        """Whether this is one of torch's own linear layers, and every class sees all features."""
+        kind = type(module)
+        own = kind.__module__.startswith("torch.nn.modules.") and is_own_class(kind)
+        return own and kind.__name__ in _LINEAR and getattr(module, "groups", 1) == 1
+
+    def _lacks_weight(self, name: str) -> bool:
+        return f"{name}.weight".lstrip(".") not in self.tensors
+
+
+def _outside(outer: Sequence[Any]) -> tuple[str, ...]:
+    """What is taken for granted of the wrappers around a model."""
+    assumed = []
+    for wrapper in outer:
+        if is_compiled(wrapper):
+            assumed.append("torch.compile changes nothing but rounding, and that little")
+        elif (reason := changed(wrapper)) is not None:
+            raise Stopped(f"{type(wrapper).__name__}: {reason}")
+    if (everywhere := hooked_everywhere()) is not None:
+        raise Stopped(everywhere)
+    return tuple(assumed)
+
+
+def _sequences(name: str, sequence: Any) -> list[tuple[str, Any]]:
+    """A sequence and those inside it, with their names."""
+    if not _is_sequential(sequence):
+        return []
+    found = [(name, sequence)]
+    for inner, child in sequence._modules.items():
+        found += _sequences(f"{name}.{inner}" if name else inner, child)
+    return found
+
+
+def _called(module: Any, name: str) -> str:
+    return f"{type(module).__name__} {name}".strip()
 
 
 def _is_matrix(value: Any) -> bool:
@@ -331,63 +521,78 @@ def _is_matrix(value: Any) -> bool:
 
 
 def _named(model: Any, name: str) -> Any | None:
-    return dict(model.named_modules()).get(name)
+    try:
+        return model.get_submodule(name)
+    except AttributeError:
+        return None
 
 
 def _is_sequential(module: Any) -> bool:
     import torch
 
-    return (
-        isinstance(module, torch.nn.Sequential)
-        and type(module).forward is torch.nn.Sequential.forward
-    )
+    return type(module) is torch.nn.Sequential and "forward" not in vars(module)
 
 
-def _sequences(module: Any, name: str) -> Iterator[list[tuple[str, Any]]]:
-    """The layers of each outermost nn.Sequential in the order they run, with their names.
-
-    Between the children of any other module the order is not certain.
-    """
-    if _is_sequential(module):
-        yield list(_flat(module, name))
-        return
-    for inner, child in module.named_children():
-        yield from _sequences(child, f"{name}.{inner}" if name else inner)
-
-
-def _flat(module: Any, name: str) -> Iterator[tuple[str, Any]]:
+def _flat(module: Any, name: str) -> list[tuple[str, Any]]:
+    """The layers of an nn.Sequential in the order they run, with their names, each every time."""
     if not _is_sequential(module):
-        yield name, module
-        return
-    for inner, child in module.named_children():
-        yield from _flat(child, f"{name}.{inner}" if name else inner)
+        return [(name, module)]
+    steps = []
+    for inner, child in module._modules.items():  # named_children leaves out what comes again
+        steps += _flat(child, f"{name}.{inner}" if name else inner)
+    return steps
 
 
-def _last_linear(module: Any, after: tuple[str, ...] | None = _FOLLOWING) -> str | None:
-    """The last layer of an nn.Sequential (or the layer itself), if only `after` comes after it."""
-    for name, child in reversed(list(_flat(module, ""))):
-        if type(child).__name__ in _LINEAR:
-            return name
-        if after is not None and type(child).__name__ not in after:
+def _last_linear(steps: Sequence[tuple[str, Any]]) -> str | None:
+    """The last layer of that kind. What looks like one may be it, and is not passed over."""
+    names = [name for name, module in steps if type(module).__name__ in _LINEAR]
+    return names[-1] if names else None
+
+
+def _unordered(steps: Sequence[tuple[str, Any]], head: str) -> bool:
+    """Whether something after the head is not known to keep its classes in order."""
+    return any("may change" in doubt for doubt in _reordering(steps, head))
+
+
+def _reordering(steps: Sequence[tuple[str, Any]], head: str) -> Iterator[str]:
+    """Doubts about what follows the head, each naming the layer."""
+    at = max(k for k, (name, _) in enumerate(steps) if name == head)
+    axis = _LINEAR[type(steps[at][1]).__name__]  # of the classes, counted from the end
+    axes = _axes(steps[:at]) if axis == 1 else axis + 1  # how many the scores have, if known
+    linear, single = True, False  # nothing bent so far; each class has one score left
+    for name, module in steps[at + 1 :]:
+        kind, what = type(module).__name__, f"{type(module).__name__} {name}"
+        if (reason := changed(module)) is not None:
+            yield f"{what} follows the head: {reason}; it may change the classes' order"
+        elif kind in _OFF and module.training and module.p:
+            yield f"{what} follows the head in training mode and drops scores: call eval() first"
+        elif kind in _RISING or kind in _OFF:
+            linear &= kind == "Identity" or kind in _OFF
+        elif kind in ("Softmax", "LogSoftmax"):
+            linear = False
+            if axes is None and module.dim in (1, None):
+                yield (
+                    f"{what} follows the head along axis 1: over the classes only if the model is "
+                    "given one row an example"
+                )
+            elif module.dim != -axis and module.dim != (axes or 0) - axis:
+                yield f"{what} follows the head along axis {module.dim}, not over the classes"
+        elif kind == f"AdaptiveAvgPool{axis - 1}d" and linear:
+            sizes = module.output_size
+            single = set(sizes if isinstance(sizes, tuple | list) else (sizes,)) == {1}
+        elif kind == "Flatten" and (single or axes == 2) and module.start_dim == 1:
+            axis, axes = 1, 2
+        else:
+            yield f"{what} follows the head and may change the order of its classes"
+
+
+def _axes(steps: Sequence[tuple[str, Any]]) -> int | None:
+    """How many axes a value has after these layers, where that is certain."""
+    from torch import nn
+
+    for _, module in reversed(steps):
+        if type(module) is nn.Flatten:
+            return 2 if (module.start_dim, module.end_dim) == (1, -1) else None
+        if isinstance(module, nn.Unflatten):
             return None
     return None
-
-
-def _range(
-    name: str, module: Any, features: int, tensors: Mapping[str, Tensor]
-) -> FoundDomain | None:
-    kind = type(module).__name__
-    if kind in _ACTIVATIONS or kind == "GELU":
-        exact = "gelu" if getattr(module, "approximate", "none") == "none" else "gelu_new"
-        low, high = RANGES[_ACTIVATIONS.get(kind, exact)]
-        return FoundDomain(Box(low, high), f"{kind} {name} precedes the head")
-    if kind not in ("LayerNorm", "RMSNorm") or not type(module).__module__.startswith("torch.nn"):
-        return None
-    if tuple(module.normalized_shape) != (features,):
-        return None
-    gain, offset = (tensors.get(f"{name}.{part}") for part in ("weight", "bias"))
-    values = [None if one is None else one.read().astype(np.float64) for one in (gain, offset)]
-    why = f"{kind} {name} precedes the head"
-    if kind == "LayerNorm":
-        return FoundDomain(LayerNorm(values[0], values[1], features=features), why)
-    return FoundDomain(RMSNorm(values[0], features=features), why)

@@ -25,6 +25,7 @@ from uncork.load.contents import (
     as_matrix,
     turned_to,
 )
+from uncork.load.known import LAYER_NORM_ASSUMED
 from uncork.load.vocabulary import find_vocabulary
 
 _CONFIG = "special:model.yml"
@@ -165,7 +166,8 @@ def _domain_marian(
     if gain is None or offset is None:
         return None
     domain = LayerNorm(gain.read().reshape(-1), offset.read().reshape(-1))
-    return FoundDomain(domain, f"layer normalisation {prefix}_ln precedes the head")
+    why = f"layer normalisation {prefix}_ln precedes the head"
+    return FoundDomain(domain, why, LAYER_NORM_ASSUMED)
 
 
 def _choose_nematus(path: Path, tensors: Mapping[str, Tensor]) -> Choice:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from uncork.domain import Box, Domain, Image, LayerNorm, RMSNorm
-from uncork.load.activation_ranges import RANGES
+from uncork.load.activation_ranges import COMPARED, RANGES, computed, known_type
 from uncork.load.contents import FoundDomain, Tensor, printable
 from uncork.load.hugging_face.architectures import (
     NO_PARAMETERS,
@@ -18,6 +18,11 @@ from uncork.load.hugging_face.architectures import (
     Norm,
 )
 from uncork.load.hugging_face.locate import Located
+from uncork.load.known import LAYER_NORM_ASSUMED, NORM_ASSUMED
+
+# Files spell some types their own way.
+_FLOATS = {"f8": "float64", "f4": "float32", "f2": "float16", "F64": "float64", "F32": "float32",
+           "F16": "float16", "BF16": "bfloat16"}  # fmt: skip
 
 
 def found_domain(
@@ -25,14 +30,15 @@ def found_domain(
 ) -> FoundDomain | None:
     """What precedes the head, as a domain; None where that is not known or does not fit."""
     step = located.before
+    assumed = []
     if isinstance(step, Norm):
         found = _norm(located, step, tensors, features)
+        assumed.append(LAYER_NORM_ASSUMED if step.kind == "LayerNorm" else NORM_ASSUMED)
     else:
-        found = None if step is None else _activation(step)
+        found = None if step is None else _activation(step, tensors[located.weight].dtype)
     if found is None:
         return None
     domain, why = found
-    assumed = []
     if located.layout.padding:
         assumed.append("padded positions, whose inputs are set to zero, are left out")
     if located.config.get("auto_map"):
@@ -43,9 +49,16 @@ def found_domain(
     return FoundDomain(domain, why, "; ".join(assumed))
 
 
-def _activation(step: Activation) -> tuple[Domain, str]:
-    low, high = RANGES[step.name]  # `locate` leaves none whose range is not known
-    return Box(low, high), f"{step.name} of {step.of} precedes the head"
+def _activation(step: Activation, dtype: str) -> tuple[Domain, str] | None:
+    """Its range as computed in the type the head is stored in, which the model runs in."""
+    sides = RANGES[step.name]  # `locate` leaves none whose range is not known
+    what = f"{step.name} of {step.of}"
+    if step.name in COMPARED:
+        return Box(*sides), f"{what} precedes the head"
+    dtype = _FLOATS.get(dtype, dtype)
+    if not known_type(dtype):
+        return None
+    return Box(*computed(sides, dtype)), f"{what}, computed in {dtype}, precedes the head"
 
 
 def _norm(

@@ -16,6 +16,7 @@ from uncork.load.contents import (
     Choice,
     Contents,
     FoundDomain,
+    UnknownDomain,
     Vocabulary,
     choose_by_hand,
     kept_at,
@@ -73,7 +74,8 @@ def find(
     notes = list(choice.notes)
     if drop_bias:
         notes.append("any bias was left out (--drop-bias)")
-    shown = _guarded(path, contents.format, lambda: _shown_domain(contents, choice), typed)
+    seen = _guarded(path, contents.format, lambda: _shown_domain(contents, choice), typed)
+    shown = seen if isinstance(seen, FoundDomain) else None
     if not auto:
         chosen = None if given is None else given
         domain_from = "assumed" if given is None else "given"
@@ -81,7 +83,7 @@ def find(
         chosen, domain_from = shown.domain, shown.why
     else:
         chosen = Box(100)
-        domain_from = "assumed: the source does not show what precedes the head"
+        domain_from = _not_shown(seen if isinstance(seen, UnknownDomain) else None)
     assert chosen is None or isinstance(chosen, Domain)
     try:
         head = Head(choice.weight, choice.bias, domain=chosen, source=str(path))
@@ -107,7 +109,7 @@ def find(
         folded=choice.folded,
         labels_from=vocabulary.source if vocabulary.labels is not None else "",
         preceded_by=_preceded_by(shown),
-        domain_from=_in_words(domain, shown),
+        domain_from=_in_words(domain, seen),
         doubts=choice.doubts,
         notes=(*notes, *vocabulary.notes),
     )
@@ -204,10 +206,10 @@ def _open_path(path: Path, base: Path | None = None) -> Contents:
     return _guarded(path, kind.name, lambda: kind.read(path))
 
 
-def _shown_domain(contents: Contents, choice: Choice) -> FoundDomain | None:
+def _shown_domain(contents: Contents, choice: Choice) -> FoundDomain | UnknownDomain | None:
     """What the source shows of what precedes the head, if it fits the head."""
     shown = contents.domain(choice)
-    if shown is not None:
+    if isinstance(shown, FoundDomain):
         shown.domain.check(choice.weight.shape[1])
     return shown
 
@@ -220,16 +222,19 @@ def _preceded_by(shown: FoundDomain | None) -> str:
     return what + (f"; assumed, not seen: {shown.assumed}" if shown.assumed else "")
 
 
-def _in_words(domain: Domain | str | None, shown: FoundDomain | None) -> str:
+def _not_shown(seen: UnknownDomain | None) -> str:
+    why = "" if seen is None else f" ({seen.why})"
+    return f"assumed: the source does not show what precedes the head{why}"
+
+
+def _in_words(domain: Domain | str | None, seen: FoundDomain | UnknownDomain | None) -> str:
     """How the head came by its domain."""
-    if domain is None:
-        if shown is None:
-            return "assumed: the source does not show what precedes the head"
-        return "assumed; --domain auto would take what precedes the head"
     text = domain.strip() if isinstance(domain, str) else ""
+    if (domain is None or text == "auto") and not isinstance(seen, FoundDomain):
+        return _not_shown(seen)
+    if domain is None:
+        return "assumed; --domain auto would take what precedes the head"
     if text == "auto":
-        if shown is None:
-            return "assumed: the source does not show what precedes the head"
         return "what precedes the head"
     if text.startswith("@"):
         from uncork.domain_file import read_domain

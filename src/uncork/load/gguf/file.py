@@ -27,6 +27,7 @@ from uncork.load.contents import (
 )
 from uncork.load.cursor import mapped
 from uncork.load.gguf.header import Header, Place, read_header
+from uncork.load.known import LAYER_NORM_ASSUMED, NORM_ASSUMED
 from uncork.load.vocabulary import vocabulary_of
 
 _PLAIN: dict[str, Any] = {
@@ -218,7 +219,7 @@ def _domain(
     if gain is None:
         if architecture == "olmo" and layer:  # the one whose norms have no parameters
             why = "OLMo ends in a LayerNorm without parameters"
-            return FoundDomain(LayerNorm(features=features), why)
+            return FoundDomain(LayerNorm(features=features), why, LAYER_NORM_ASSUMED)
         return None
     weight = gain.read().astype(np.float64)
     if offset is not None:
@@ -226,15 +227,16 @@ def _domain(
         if not layer:
             return None
         why = f"LayerNorm {name} (weight and bias) precedes the head"
-        return FoundDomain(LayerNorm(weight, offset.read().astype(np.float64)), why)
+        domain = LayerNorm(weight, offset.read().astype(np.float64))
+        return FoundDomain(domain, why, LAYER_NORM_ASSUMED)
     if rms:
         # Both are there where only an inner part (DeepSeek's indexer) has a LayerNorm.
         assumed = f"that {name}, which has no bias, is the RMSNorm of the two" if layer else ""
         why = f"RMSNorm {name} precedes the head ({keys}_rms_epsilon)"
-        return FoundDomain(RMSNorm(weight), why, assumed)
+        return FoundDomain(RMSNorm(weight), why, "; ".join(filter(None, (assumed, NORM_ASSUMED))))
     if layer:
         why = f"LayerNorm {name} precedes the head ({keys}_epsilon)"
-        return FoundDomain(LayerNorm(weight), why)
+        return FoundDomain(LayerNorm(weight), why, LAYER_NORM_ASSUMED)
     return None
 
 

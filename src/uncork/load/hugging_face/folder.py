@@ -18,6 +18,7 @@ from uncork.load.contents import (
     Contents,
     FoundDomain,
     Tensor,
+    UnknownDomain,
     Vocabulary,
     printable,
 )
@@ -119,11 +120,11 @@ def _adapted(path: Path, adapter: Adapter, base: Path) -> Contents:
     named = path if (path / "tokenizer.json").is_file() else base
     contents = replace(_with_config(base, _KIND, config, weights, tensors, named), path=path)
 
-    def domain(choice: Choice) -> FoundDomain | None:
+    def domain(choice: Choice) -> FoundDomain | UnknownDomain | None:
         try:
             return contents.domain(choice)
-        except UnmergedError:
-            return None
+        except UnmergedError as error:
+            return UnknownDomain(str(error))
 
     def noted(choice: Choice) -> Choice:
         notes = list(choice.notes)

@@ -1,167 +1,320 @@
-"""What arrives at the last Dense layer of a Keras model: the range of what precedes it."""
+"""What arrives at the last Dense layer of a Keras model: one rule a class of Keras's own.
+
+`graph` gives classes and functions that are not Keras's own a name that no rule has. Rules read
+the settings they depend on; a setting that a rule does not know ends the search.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from uncork.domain import Ball, Box, Domain, LayerNorm, RMSNorm
-from uncork.load.activation_ranges import RANGES
-from uncork.load.contents import FoundDomain, printable
-from uncork.load.keras.graph import Layer
+from uncork.load.activation_ranges import (
+    COMPARED,
+    MORE_RANGES,
+    Sides,
+    computed,
+    known_type,
+    rounded_outward,
+)
+from uncork.load.contents import FoundDomain, UnknownDomain, printable
+from uncork.load.keras.graph import Layer, kind_of
+from uncork.load.known import Known, Stopped, found_by, layer_norm, rms_norm, unit_norm
 
 Variables = Callable[[Layer], list[np.ndarray]]  # a layer's stored arrays, in Keras's order
 
-_SLACK = 2.0**-20  # what float32 run-times are off by, and a little more
-_ACTIVATIONS: dict[str, tuple[float, float]] = RANGES | {
-    "gelu": RANGES["gelu_new"],  # either form: the wider range
-    "softplus": (0, math.inf), "exponential": (0, math.inf), "softsign": (-1, 1),
-    "hard_tanh": (-1, 1), "hard_sigmoid": (0, 1), "softmax": (0, 1), "sparsemax": (0, 1),
-    "mish": (-0.30885, math.inf), "elu": (-1, math.inf), "selu": (-1.7581, math.inf),
-    "hard_silu": RANGES["hardswish"], "hard_swish": RANGES["hardswish"],
-    "log_softmax": (-math.inf, 0), "log_sigmoid": (-math.inf, 0),
+_ACTIVATIONS: dict[str, Sides] = {
+    name: MORE_RANGES[name]
+    for name in ("relu", "relu6", "tanh", "sigmoid", "silu", "swish", "mish", "selu", "softplus",
+                 "softsign", "exponential", "hard_sigmoid", "softmax", "log_softmax", "log_sigmoid")
+} | {
+    "gelu": MORE_RANGES["gelu_new"],  # either form: the wider range
+    "hard_silu": MORE_RANGES["hardswish"], "hard_swish": MORE_RANGES["hardswish"],
+    "hard_tanh": (-1.0, 1.0), "elu": (-1.0, math.inf), "celu": (-1.0, math.inf),
 }  # fmt: skip
-# Layers that hand on some of their values, or means of them: a range stays the same.
-_PASSED = (
-    "Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "AlphaDropout",
-    "GaussianDropout", "GaussianNoise", "ActivityRegularization", "Identity", "Masking",
-)  # fmt: skip
-_AVERAGES = (
-    "GlobalAveragePooling1D", "GlobalAveragePooling2D", "GlobalAveragePooling3D",
-    "AveragePooling1D", "AveragePooling2D", "AveragePooling3D",
-)  # fmt: skip
-_REARRANGED = (
-    "Flatten", "Reshape", "Permute", "RepeatVector", "Cropping1D", "Cropping2D", "Cropping3D",
-    "MaxPooling1D", "MaxPooling2D", "MaxPooling3D", "GlobalMaxPooling1D", "GlobalMaxPooling2D",
-    "GlobalMaxPooling3D", "UpSampling1D", "UpSampling2D",
-)  # fmt: skip
-_MERGED = ("Concatenate", "Average", "Maximum", "Minimum")
-_RECURRENT = ("LSTM", "GRU", "SimpleRNN")
-_BOUNDED_GATES = ("sigmoid", "hard_sigmoid", "tanh", "softmax")
-_MOST_STEPS = 200
+_GATES = ("sigmoid", "hard_sigmoid")  # between 0 and 1
+_STATES = ("tanh", "sigmoid", "hard_sigmoid", "softsign", "hard_tanh")  # within ±1
+_MOST_LAYERS = 200  # looked at on the way back
+_MOST_INPUTS = 64  # of a layer that joins values
 
 
-def domain_before(layer: Layer, variables: Variables) -> FoundDomain | None:
-    """The inputs that can arrive at a layer; None where the model does not bound them."""
-    given = layer.scope.given(layer)
-    if len(given) != 1 or given[0] is None:
-        return None
-    through: list[str] = []
-    convex = True  # whether only means were taken so far, which no convex set is left by
-    current = given[0]
-    for _ in range(_MOST_STEPS):
-        if current.kind in _PASSED or current.kind in _AVERAGES or current.kind in _REARRANGED:
-            through.append(current.kind)
-            convex &= current.kind not in _REARRANGED
-            inner = current.scope.given(current)
-            if len(inner) != 1 or inner[0] is None:
-                return None
-            current = inner[0]
-            continue
-        found = _norm(current, variables) if convex else None
-        if found is None:
-            sides = _range(current, _MOST_STEPS)
-            found = None if sides is None else (Box(*_widened(sides)), _describe(current))
-        if found is None:
-            return None
-        way = f", through {' and '.join(dict.fromkeys(reversed(through)))}" if through else ""
-        return FoundDomain(found[0], f"{found[1]} precedes the head{way}")
-    return None
+def domain_before(layer: Layer, variables: Variables) -> FoundDomain | UnknownDomain:
+    """The inputs that can arrive at a layer, or the layer of which nothing is known."""
+    return found_by(lambda: _Walk(variables).into_head(layer))
 
 
-def _describe(layer: Layer) -> str:
-    name = printable(layer.name)
-    if layer.kind in _MERGED or layer.activation == "linear" or layer.kind in _RECURRENT:
-        return f"{layer.kind} {name!r}"
-    return f"{layer.activation} ({layer.kind} {name!r})"
+class _Walk:
+    """One walk back from the head."""
 
+    def __init__(self, variables: Variables) -> None:
+        self.variables = variables
+        self.seen = 0
 
-def _norm(layer: Layer, variables: Variables) -> tuple[Domain, str] | None:
-    """A layer that normalises the last axis, with its stored parameters."""
-    what = f"{layer.kind} {printable(layer.name)!r}"
-    if layer.kind == "UnitNormalization" and layer.setting("axis") in (-1, [-1]):
-        return Ball(1 + _SLACK), what
-    if layer.kind not in ("LayerNormalization", "RMSNormalization"):
-        return None
-    if layer.setting("axis") not in (-1, [-1], None) or layer.setting("rms_scaling"):
-        return None
-    stored = [np.asarray(value, np.float64) for value in variables(layer)]
-    if layer.kind == "RMSNormalization":
-        return (RMSNorm(stored[0]), what) if len(stored) == 1 else None
-    scale, centre = layer.setting("scale") is not False, layer.setting("center") is not False
-    if len(stored) != scale + centre or not stored:
-        return None
-    return LayerNorm(stored[0] if scale else None, stored[-1] if centre else None), what
+    def into_head(self, head: Layer) -> Known:
+        known = self.before(head)
+        if head.kind != "Dense" and _features_first(head):
+            known = known.rearranged(_called(head))
+        return known
 
-
-def _range(layer: Layer, steps: int) -> tuple[float, float] | None:
-    """The least and the largest a layer can give, None where neither is bounded."""
-    if steps <= 0:
-        return None
-    if layer.kind in _MERGED:
-        sides = []
-        for part in layer.scope.given(layer)[:64]:
-            side = None if part is None else _range_through(part, steps // 4)
-            if side is None:
-                return None
-            sides.append(side)
-        return (min(s[0] for s in sides), max(s[1] for s in sides)) if sides else None
-    if layer.kind in _RECURRENT or layer.kind == "Bidirectional":
-        return _recurrent(layer)
-    if layer.kind == "ReLU":
-        return _relu(layer)
-    if layer.kind == "ELU":
-        alpha = layer.setting("alpha")
-        alpha = 1.0 if alpha is None else alpha
-        return (-float(alpha), math.inf) if isinstance(alpha, int | float) and alpha >= 0 else None
-    if layer.kind == "Softmax":
-        return 0.0, 1.0
-    if layer.kind in ("Dense", "Activation", "EinsumDense") or "Conv" in layer.kind:
-        return _ACTIVATIONS.get(layer.activation)
-    return None
-
-
-def _range_through(layer: Layer, steps: int) -> tuple[float, float] | None:
-    for _ in range(steps):
-        if layer.kind not in (*_PASSED, *_AVERAGES, *_REARRANGED):
-            return _range(layer, steps - 1)
+    def before(self, layer: Layer) -> Known:
+        """What is known of a layer's only input, in the layer's own type."""
         given = layer.scope.given(layer)
-        if len(given) != 1 or given[0] is None:
-            return None
-        layer = given[0]
-    return None
+        if len(given) != 1:
+            raise Stopped(f"{_called(layer)} is given {len(given)} values")
+        return self._cast(layer, self._after(given[0], layer))
+
+    def _cast(self, layer: Layer, known: Known) -> Known:
+        if not known_type(layer.float_type):
+            raise Stopped(f"{_called(layer)} computes in {printable(layer.float_type)[:80]}")
+        return known.cast(_called(layer), layer.float_type)
+
+    def _after(self, layer: Layer | None, user: Layer) -> Known:
+        if layer is None:
+            raise Stopped(f"{_called(user)} is given the model's own input, which can be anything")
+        what = _called(layer)
+        self.seen += 1
+        if self.seen > _MOST_LAYERS:
+            raise Stopped(f"{what} is too far from the head: {_MOST_LAYERS} layers were looked at")
+        rule = _RULES.get(layer.kind)
+        if rule is None:
+            raise Stopped(f"{what} precedes the head, and what it gives is not bounded")
+        if layer.tensor:
+            raise Stopped(f"of {what} it is result {layer.tensor}, which is not known")
+        if not known_type(layer.float_type):
+            raise Stopped(f"{what} computes in {printable(layer.float_type)[:80]}")
+        return rule(self, layer)
+
+    # Layers that say themselves what they give
+
+    def function(self, layer: Layer) -> Known:
+        """A layer that ends in one of Keras's functions."""
+        sides = _ACTIVATIONS.get(layer.activation)
+        if sides is None:
+            given = "any number" if layer.activation == "linear" else "what is not known"
+            raise Stopped(
+                f"{_called(layer)} ends in {printable(layer.activation)[:80]} and gives {given}"
+            )
+        return _source(
+            layer, f"{layer.activation} ({_called(layer)})", sides, layer.activation in COMPARED
+        )
+
+    def relu(self, layer: Layer) -> Known:
+        slope, threshold, most = (
+            layer.setting(key) for key in ("negative_slope", "threshold", "max_value")
+        )
+        if slope not in (None, 0) or threshold not in (None, 0):
+            raise Stopped(f"{_called(layer)} has a slope below zero or a threshold")
+        upper = math.inf if most is None else _number(layer, "max_value")
+        return Known(
+            _called(layer), rounded_outward((0.0, max(upper, 0.0)), layer.float_type),
+            dtype=layer.float_type,
+        )  # fmt: skip
+
+    def elu(self, layer: Layer) -> Known:
+        alpha = 1.0 if layer.setting("alpha") is None else _number(layer, "alpha")
+        if not alpha >= 0:
+            raise Stopped(f"{_called(layer)} has α = {alpha:g}")
+        return _source(layer, _called(layer), (0.0 - alpha, math.inf))
+
+    def softmax(self, layer: Layer) -> Known:
+        return _source(layer, _called(layer), (0.0, 1.0))
+
+    def recurrent(self, layer: Layer) -> Known:
+        """Whatever arrives, the state stays within ±1: see `_state`."""
+        if len(layer.scope.given(layer)) != 1 or layer.scope.call_settings(
+            layer.name, layer.node
+        ).get("initial_state"):
+            raise Stopped(f"{_called(layer)} is given a state to begin with")
+        return _source(layer, _called(layer), _state(layer, layer.kind, layer.config))
+
+    def both_ways(self, layer: Layer) -> Known:
+        merge = layer.setting("merge_mode")
+        sides = (0.0, 0.0)
+        forward = layer.setting("layer")
+        for inner in (forward, layer.setting("backward_layer") or forward):
+            config = inner.get("config") if isinstance(inner, dict) else None
+            if not isinstance(inner, dict) or not isinstance(config, dict):
+                raise Stopped(f"{_called(layer)} does not say what it runs")
+            one = _state(layer, kind_of(inner), config)
+            sides = min(sides[0], one[0]), max(sides[1], one[1])
+        if len(layer.scope.given(layer)) != 1 or layer.scope.call_settings(
+            layer.name, layer.node
+        ).get("initial_state"):
+            raise Stopped(f"{_called(layer)} is given a state to begin with")
+        if merge == "sum":
+            sides = 2 * sides[0], 2 * sides[1]
+        elif merge not in ("concat", "ave", "mul"):
+            raise Stopped(f"{_called(layer)} joins its two ways by {str(merge)[:80]}")
+        return _source(layer, _called(layer), sides)
+
+    def layer_norm(self, layer: Layer) -> Known:
+        if layer.setting("rms_scaling"):
+            raise Stopped(f"{_called(layer)} divides by the variance without taking the mean out")
+        scale, centre = layer.setting("scale") is not False, layer.setting("center") is not False
+        stored = self._stored(layer, scale + centre)
+        features = self._features(layer, stored)
+        return layer_norm(
+            _called(layer), stored[0] if scale else None, stored[-1] if centre else None,
+            features, layer.float_type,
+        )  # fmt: skip
+
+    def rms_norm(self, layer: Layer) -> Known:
+        stored = self._stored(layer, 1)
+        epsilon = _number(layer, "epsilon") if "epsilon" in layer.config else 1e-6
+        return rms_norm(
+            _called(layer), stored[0], self._features(layer, stored), epsilon, layer.float_type
+        )
+
+    def unit_norm(self, layer: Layer) -> Known:
+        if layer.float_type not in ("float32", "float64"):
+            raise Stopped(f"{_called(layer)} sums squares in {layer.float_type}")
+        return unit_norm(_called(layer), self._features(layer, []), layer.float_type)
+
+    def _stored(self, layer: Layer, count: int) -> list[np.ndarray]:
+        stored = [np.asarray(value, np.float64) for value in self.variables(layer)]
+        if len(stored) != count or any(value.ndim != 1 for value in stored):
+            raise Stopped(f"the parameters of {_called(layer)} are not found")
+        return stored
+
+    def _features(self, layer: Layer, stored: list[np.ndarray]) -> int:
+        """How many features a norm of the last axis has."""
+        axis, shape = layer.setting("axis"), layer.shape
+        axis = axis[0] if isinstance(axis, list) and len(axis) == 1 else axis
+        if axis not in (-1, None) and (shape is None or axis != len(shape) - 1 or layer.wrapped):
+            raise Stopped(f"{_called(layer)} normalises over axis {str(axis)[:80]}, not the last")
+        size = len(stored[0]) if stored else shape[-1] if shape else None
+        if size is None or size < 1:
+            raise Stopped(f"how many features {_called(layer)} has is not said")
+        return size
+
+    # Layers that hand on what they are given
+
+    def passed(self, layer: Layer) -> Known:
+        return self.before(layer).passed(layer.kind)
+
+    def dropout(self, layer: Layer) -> Known:
+        known = self.before(layer)
+        if not layer.training:
+            return known.passed(layer.kind)
+        if layer.kind not in (
+            "Dropout",
+            "SpatialDropout1D",
+            "SpatialDropout2D",
+            "SpatialDropout3D",
+        ):
+            raise Stopped(f"{_called(layer)} is called in training mode")
+        return known.dropped(_called(layer), _number(layer, "rate"))
+
+    def zeroed(self, layer: Layer) -> Known:
+        return self.before(layer).with_zero(layer.kind)
+
+    def rearranged(self, layer: Layer) -> Known:
+        return self.before(layer).rearranged(layer.kind)
+
+    def nearest(self, layer: Layer) -> Known:
+        if layer.setting("interpolation") not in ("nearest", None):
+            raise Stopped(f"{_called(layer)} interpolates")
+        return self.before(layer).rearranged(layer.kind)
+
+    def largest(self, layer: Layer) -> Known:
+        return self.before(layer).with_zero(layer.kind)  # what "same" pads with
+
+    def mean(self, layer: Layer) -> Known:
+        first = _features_first(layer)
+        return self.before(layer).averaged(layer.kind, _terms(layer, first), not first)
+
+    def joined(self, layer: Layer) -> Known:
+        given = layer.scope.given(layer)
+        if not 0 < len(given) <= _MOST_INPUTS:
+            raise Stopped(f"{_called(layer)} joins {len(given)} values")
+        parts = [self._cast(layer, self._after(part, layer)) for part in given]
+        known = functools.reduce(lambda a, b: a.hull(b, _called(layer)), parts)
+        known = replace(known.rearranged(_called(layer)), what=_called(layer), through=())
+        return known.averaged(_called(layer), len(given)) if layer.kind == "Average" else known
 
 
-def _relu(layer: Layer) -> tuple[float, float] | None:
-    slope = layer.setting("negative_slope")
-    most, threshold = layer.setting("max_value"), layer.setting("threshold")
-    if slope not in (None, 0, 0.0) or threshold not in (None, 0, 0.0):
-        return None
-    return 0.0, float(most) if isinstance(most, int | float) else math.inf
+def _rules() -> dict[str, Callable[[_Walk, Layer], Known]]:
+    many: list[tuple[Callable[[_Walk, Layer], Known], str]] = [
+        (_Walk.function,
+         "Dense EinsumDense Activation Conv1D Conv2D Conv3D Conv1DTranspose Conv2DTranspose "
+         "Conv3DTranspose SeparableConv1D SeparableConv2D DepthwiseConv1D DepthwiseConv2D"),
+        (_Walk.relu, "ReLU"), (_Walk.elu, "ELU"), (_Walk.softmax, "Softmax"),
+        (_Walk.recurrent, "LSTM GRU SimpleRNN"), (_Walk.both_ways, "Bidirectional"),
+        (_Walk.layer_norm, "LayerNormalization"), (_Walk.rms_norm, "RMSNormalization"),
+        (_Walk.unit_norm, "UnitNormalization"),
+        (_Walk.passed, "Identity ActivityRegularization"),
+        (_Walk.dropout,
+         "Dropout SpatialDropout1D SpatialDropout2D SpatialDropout3D AlphaDropout "
+         "GaussianDropout GaussianNoise"),
+        (_Walk.zeroed, "Masking ZeroPadding1D ZeroPadding2D ZeroPadding3D"),
+        (_Walk.rearranged,
+         "Flatten Reshape Permute RepeatVector Cropping1D Cropping2D Cropping3D UpSampling1D "
+         "UpSampling3D GlobalMaxPooling1D GlobalMaxPooling2D GlobalMaxPooling3D"),
+        (_Walk.nearest, "UpSampling2D"),
+        (_Walk.largest, "MaxPooling1D MaxPooling2D MaxPooling3D"),
+        (_Walk.mean,
+         "GlobalAveragePooling1D GlobalAveragePooling2D GlobalAveragePooling3D "
+         "AveragePooling1D AveragePooling2D AveragePooling3D"),
+        (_Walk.joined, "Concatenate Average Maximum Minimum"),
+    ]  # fmt: skip
+    return {kind: rule for rule, kinds in many for kind in kinds.split()}
 
 
-def _recurrent(layer: Layer) -> tuple[float, float] | None:
-    """A gate times tanh, or means of tanh, stays within ±1."""
-    if layer.kind == "Bidirectional":
-        inner = layer.setting("layer")
-        if not isinstance(inner, dict) or not isinstance(inner.get("config"), dict):
-            return None
-        kind = str(inner.get("class_name"))
-        sides = _recurrent(Layer(kind, layer.name, inner["config"], layer.scope, layer.node))
-        if layer.setting("merge_mode") == "sum" and sides is not None:
-            return 2 * sides[0], 2 * sides[1]
-        return sides if layer.setting("merge_mode") in ("concat", "ave", "mul", None) else None
-    if layer.kind not in _RECURRENT or layer.activation not in ("tanh", "sigmoid", "hard_sigmoid"):
-        return None
-    gate = layer.setting("recurrent_activation")
-    if layer.kind != "SimpleRNN" and gate not in _BOUNDED_GATES:
-        return None
+_RULES = _rules()
+
+
+def _source(layer: Layer, what: str, sides: Sides, exact: bool = False) -> Known:
+    dtype = layer.float_type
+    return Known(what, sides if exact else computed(sides, dtype), dtype=dtype)
+
+
+def _state(layer: Layer, kind: str, config: Any) -> Sides:
+    """What a recurrent layer can give.
+
+    SimpleRNN: a function of something. LSTM: a gate within ±1 times a function of something. GRU:
+    from zero, means of such functions, if its gate is between 0 and 1; with tanh it is no mean.
+    """
+    what = _called(layer)
+    inner = replace(layer, kind=kind, config=config)
+    gates: tuple[str, ...] = _GATES if kind == "GRU" else (*_GATES, "tanh")
+    gate = inner.setting("recurrent_activation")
+    if kind not in ("LSTM", "GRU", "SimpleRNN") or inner.activation not in _STATES:
+        raise Stopped(f"{what} runs {printable(kind)[:80]} with {printable(inner.activation)[:80]}")
+    if kind != "SimpleRNN" and gate not in gates:
+        raise Stopped(f"{what} has the gate {printable(str(gate))[:80]}, not one between 0 and 1")
     return -1.0, 1.0
 
 
-def _widened(sides: tuple[float, float]) -> tuple[float, float]:
-    """A little more than the range in real numbers, as float32 can step over a limit."""
-    lower, upper = sides
-    return lower - _SLACK * abs(lower), upper + _SLACK * abs(upper)
+def _features_first(layer: Layer) -> bool:
+    """Whether its features may come before its places."""
+    return layer.setting("data_format") not in ("channels_last", None)
+
+
+def _terms(layer: Layer, first: bool) -> int | None:
+    """How many numbers an average is made of, where the configuration says so."""
+    sizes: Any
+    if layer.kind.startswith("Global"):
+        sizes = layer.shape and (layer.shape[2:] if first else layer.shape[1:-1])
+        if layer.wrapped:
+            return None
+    else:
+        size, axes = layer.setting("pool_size"), int(layer.kind[-2])
+        sizes = size if isinstance(size, list) and len(size) == axes else [size] * axes
+    known = isinstance(sizes, list) and all(type(n) is int and n > 0 for n in sizes)
+    return math.prod(sizes) if known else None
+
+
+def _number(layer: Layer, key: str) -> float:
+    value = layer.setting(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise Stopped(f"{_called(layer)} has {key} = {printable(str(value))[:80]}")
+    return float(value)
+
+
+def _called(layer: Layer) -> str:
+    return f"{printable(layer.kind)[:80]} {printable(layer.name)!r}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import zipfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from uncork.load.contents import (
     Contents,
     FoundDomain,
     Tensor,
+    UnknownDomain,
     listing,
     printable,
 )
@@ -115,7 +116,7 @@ def _contents(
         whole = model()
         heads = _heads(whole)
         if len(heads) > 1:
-            kernels = [tensors[name] for head in heads for name in stored(head)[:1]]
+            kernels = [tensors[name] for uses in heads for name in stored(uses[0].head)[:1]]
             raise AmbiguousError(
                 f"{path} has {len(heads)} outputs that end in a layer of their own: "
                 f"{listing(kernels)}: name one with --weight"
@@ -124,26 +125,46 @@ def _contents(
 
     def around(name: str) -> Choice | None:
         whole = model()
-        for head in _heads(whole):
-            if stored(head)[:1] == [name]:
-                return _choice(whole, head)
+        for uses in _heads(whole):
+            if stored(uses[0].head)[:1] == [name]:
+                return _choice(whole, uses)
         return _kernel_alone(path, tensors, name)
 
-    def domain(choice: Choice) -> FoundDomain | None:
+    def domain(choice: Choice) -> FoundDomain | UnknownDomain | None:
         whole = model()
-        for head in _heads(whole):
-            if stored(head)[:1] == [choice.weight_name]:
-                return domain_before(head, whole.variables)
+        for uses in _heads(whole):
+            if stored(uses[0].head)[:1] == [choice.weight_name]:
+                found = [domain_before(use.head, whole.variables) for use in uses]
+                if any(one != found[0] for one in found):
+                    return UnknownDomain(f"{_called(uses[0].head)} is used {len(uses)} times")
+                return _by_name_only(found[0]) if "module" not in config else found[0]
         return None
 
     return Contents(path, form, tensors, choose, around, domain=domain)
 
 
-def _heads(model: _Model) -> list[Layer]:
-    """The linear layer behind each output, each layer once."""
-    heads: dict[tuple[str, ...], Layer] = {}
+def _by_name_only(found: FoundDomain | UnknownDomain) -> FoundDomain | UnknownDomain:
+    """Legacy files name classes without saying whose they are."""
+    if isinstance(found, UnknownDomain):
+        return found
+    own = "its classes are Keras's own, as it is read without others (an .h5 file does not say)"
+    return replace(found, assumed="; ".join(filter(None, (found.assumed, own))))
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A head, and the layers between it and an output."""
+
+    head: Layer
+    after: tuple[Layer, ...]
+
+
+def _heads(model: _Model) -> list[list[_Use]]:
+    """The linear layer behind each output: each layer once, with its uses."""
+    heads: dict[tuple[str, ...], list[_Use]] = {}
     for reference in model.graph.outputs():
         layer = model.graph.resolve(reference)
+        after: list[Layer] = []
         for _ in range(_MOST_STEPS):
             if layer is None or layer.kind in _HEADS:
                 break
@@ -153,21 +174,55 @@ def _heads(model: _Model) -> list[Layer]:
             given = layer.scope.given(layer) if passed else []
             if len(given) != 1:
                 raise AmbiguousError(
-                    f"{model.path}: an output ends in {printable(layer.kind)[:80]} "
-                    f"{printable(layer.name)!r}, not "
+                    f"{model.path}: an output ends in {_called(layer)}, not "
                     "in a Dense layer; if there is a head before it, name its kernel with --weight"
                 )
+            after.append(layer)
             layer = given[0]
         if layer is None or layer.kind not in _HEADS:
             raise AmbiguousError(f"{model.path}: an output has no Dense layer behind it")
-        key = (*layer.scope.trail, layer.name)
-        heads[key] = layer
+        heads.setdefault((*layer.scope.trail, layer.name), []).append(_Use(layer, tuple(after)))
     if not heads:
         raise AmbiguousError(f"{model.path}: the configuration names no outputs")
     return list(heads.values())
 
 
-def _choice(model: _Model, head: Layer) -> Choice:
+def _called(layer: Layer) -> str:
+    return f"{printable(layer.kind)[:80]} {printable(layer.name)!r}"
+
+
+def _reordering(uses: Sequence[_Use]) -> Iterator[str]:
+    """Doubts about what follows the head and may put another class first."""
+    for use in uses:
+        head = use.head
+        first = head.kind != "Dense" and head.setting("data_format") == "channels_first"
+        if first and head.activation in ("softmax", "log_softmax"):
+            yield f"{_called(head)} ends in {head.activation} along its last axis, not its classes"
+        for layer in use.after:
+            if layer.kind == "Dropout" and layer.training:
+                yield f"{_called(layer)} follows the head in training mode and drops scores"
+            axis = layer.setting("axis") if layer.kind == "Softmax" else -1
+            if layer.kind == "Activation" and layer.activation not in ("softmax", "log_softmax"):
+                continue
+            if layer.kind in ("Softmax", "Activation") and not _over_classes(layer, axis, first):
+                yield (
+                    f"{_called(layer)} follows the head along axis {printable(str(axis))[:80]}, "
+                    "not over the classes: it may change their order"
+                )
+
+
+def _over_classes(layer: Layer, axis: Any, first: bool) -> bool:
+    """Whether an axis is that of the classes: the second where features come first, or the last."""
+    axis = axis[0] if isinstance(axis, list) and len(axis) == 1 else axis
+    axis = -1 if axis is None else axis
+    axes = len(layer.shape) if layer.shape else None
+    if first:
+        return axis == 1 or (axes is not None and axis == 1 - axes)
+    return axis == -1 or (axes is not None and axis == axes - 1)
+
+
+def _choice(model: _Model, uses: Sequence[_Use]) -> Choice:
+    head = uses[0].head
     what = f"{head.kind} layer {printable(head.name)!r}"
     names = model.stored(head)
     units = head.setting("units" if head.kind == "Dense" else "filters")
@@ -179,6 +234,11 @@ def _choice(model: _Model, head: Layer) -> Choice:
         raise AmbiguousError(
             f"{model.path}: the last layer, {what}, is a convolution over more than one place "
             f"({kernel}): it has no head"
+        )
+    if head.setting("groups") not in (None, 1):
+        raise AmbiguousError(
+            f"{model.path}: the last layer, {what}, has groups, whose classes see different "
+            "features: it has no head"
         )
     if kernel.shape[-1] != units:
         raise UncorkError(
@@ -196,19 +256,19 @@ def _choice(model: _Model, head: Layer) -> Choice:
         bias = model.tensors[names[1]].read().reshape(-1)
     bias_name = None if bias is None else names[1]
     why = f"{what} is the last, classes are its columns"
-    notes = []
+    notes, doubts = [], list(dict.fromkeys(_reordering(uses)))
     if head.activation == "sigmoid" and units > 1:
         notes.append(sigmoids(what))
     elif head.activation not in _MONOTONE:
-        notes.append(
-            f"{what} ends in {printable(head.activation)}, which can make several scores equal: "
-            "verdicts are about its values before that"
+        doubts.append(
+            f"{what} ends in {printable(head.activation)}, which can make scores equal or change "
+            "their order: verdicts are about its values before that"
         )
     if units == 1 and head.activation == "sigmoid":
         matrix = np.concatenate([np.zeros_like(matrix), matrix])
         bias = None if bias is None else np.concatenate([np.zeros(1, bias.dtype), bias])
         why += "; its one sigmoid tells two classes apart: the first has a row of zeros"
-    return Choice(matrix, bias, names[0], bias_name, why, tuple(notes))
+    return Choice(matrix, bias, names[0], bias_name, why, notes=tuple(notes), doubts=tuple(doubts))
 
 
 def _stored_in_groups(

@@ -3,46 +3,34 @@
 from __future__ import annotations
 
 import functools
-import math
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from uncork.domain import Box
 from uncork.errors import UncorkError
-from uncork.load.activation_ranges import RANGES
 from uncork.load.contents import (
     AmbiguousError,
     Choice,
     Contents,
     FoundDomain,
     Tensor,
+    UnknownDomain,
     Vocabulary,
     listing,
 )
 from uncork.load.decisions import sigmoids
+from uncork.load.tflite.domain import INTEGERS, domain_before
 from uncork.load.tflite.graph import Graph, Operator, TensorInfo, read_graph
 from uncork.load.vocabulary.labels import lines_of_text
 
 _AFTER = ("SOFTMAX", "LOG_SOFTMAX", "LOGISTIC", "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "QUANTIZE",
           "DEQUANTIZE", "CAST")  # fmt: skip
-_PASSED = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "MEAN", "AVERAGE_POOL_2D", "MAX_POOL_2D",
-           "REDUCE_MAX", "TRANSPOSE", "QUANTIZE", "DEQUANTIZE", "STRIDED_SLICE", "SLICE",
-           "GATHER")  # fmt: skip
-_SLACK = 2.0**-20  # what float32 run-times are off by, and a little more
-_RANGES = {
-    "RELU": RANGES["relu"], "RELU6": RANGES["relu6"], "RELU_N1_TO_1": (-1.0, 1.0),
-    "RELU_0_TO_1": (0.0, 1.0), "TANH": RANGES["tanh"], "LOGISTIC": RANGES["sigmoid"],
-    "SOFTMAX": (0.0, 1.0), "HARD_SWISH": RANGES["hardswish"], "GELU": RANGES["gelu_new"],
-    "ELU": (-1.0, math.inf),
-}  # fmt: skip
-_FUSED = {"relu": "RELU", "relu6": "RELU6", "relu_n1_to_1": "RELU_N1_TO_1", "tanh": "TANH"}
-_SILU = RANGES["silu"]
+_FLOATS = (0, 1, 10)  # float32, float16, float64
 _MOST_STEPS = 64
 _MOST_LABELS_BYTES = 16 << 20
-_INTEGERS = {3: (0, 255), 7: (-32768, 32767), 9: (-128, 127)}  # uint8, int16, int8
 
 
 def read_tflite(path: Path) -> Contents:
@@ -61,14 +49,14 @@ def read_tflite(path: Path) -> Contents:
         functools.partial(_choose, graph),
         functools.partial(_around, graph),
         vocabulary=functools.partial(_vocabulary, path),
-        domain=functools.partial(_domain, graph, tensors),
+        domain=functools.partial(_domain, graph),
     )
 
 
 def _value(graph: Graph, tensor: int) -> np.ndarray:
     """A constant's values: dequantised exactly where they are integers with a scale."""
     info, stored = graph.tensors[tensor], graph.stored(tensor)
-    if info.quantisation is None or info.type not in _INTEGERS:
+    if info.quantisation is None or info.type not in INTEGERS:
         return stored
     scales, zeros, axis = info.quantisation.scales, info.quantisation.zeros, 0
     if scales.size > 1:
@@ -86,20 +74,28 @@ def _value(graph: Graph, tensor: int) -> np.ndarray:
     return np.asarray(whole * scales.astype(np.float64).reshape(form))
 
 
-def _heads(graph: Graph) -> list[Operator]:
-    """The linear layer behind each output, each once."""
-    heads: list[Operator] = []
+@dataclass(frozen=True)
+class _Use:
+    """A head, and the operators between it and an output."""
+
+    head: Operator
+    after: tuple[Operator, ...]
+
+
+def _heads(graph: Graph) -> list[list[_Use]]:
+    """The linear layer behind each output: each once, with its uses."""
+    heads: dict[int, list[_Use]] = {}
     ends: list[str] = []
     for output in graph.outputs:
-        tensor = output
+        tensor, after = output, []
         for _ in range(_MOST_STEPS):
             operator = graph.producer(tensor)
             if operator is None or operator.kind not in _AFTER or not operator.inputs:
                 break
+            after.append(operator)
             tensor = operator.inputs[0]
         if operator is not None and _weight_of(graph, operator) is not None:
-            if operator not in heads:
-                heads.append(operator)
+            heads.setdefault(id(operator), []).append(_Use(operator, tuple(after)))
         else:
             ends.append(operator.kind if operator is not None else "an input")
     if not heads:
@@ -108,7 +104,22 @@ def _heads(graph: Graph) -> list[Operator]:
             f"they come from {', '.join(dict.fromkeys(ends)) or 'nowhere'}: name a weight with "
             "--weight"
         )
-    return heads
+    return list(heads.values())
+
+
+def _reordering(graph: Graph, uses: Sequence[_Use], classes: int) -> Iterator[str]:
+    """Doubts about what follows the head and may put another class first."""
+    for operator in (one for use in uses for one in use.after):
+        info = graph.tensors[operator.outputs[0]] if operator.outputs else None
+        scales = None if info is None else info.quantisation
+        if info is None or not info.shape or info.shape[-1] != classes:
+            yield f"{operator.kind} follows the head and moves its classes off the last axis"
+        if operator.kind == "SOFTMAX" and not operator.beta > 0:
+            yield f"SOFTMAX follows the head with β = {operator.beta:g} and changes its order"
+        if operator.kind == "CAST" and (info is None or info.type not in _FLOATS):
+            yield "CAST follows the head and makes integers of its scores"
+        if scales is not None and (scales.scales.size != 1 or not scales.scales[0] > 0):
+            yield f"{operator.kind} follows the head with a scale for each class"
 
 
 def _weight_of(graph: Graph, operator: Operator) -> int | None:
@@ -141,38 +152,51 @@ def _constant(graph: Graph, tensor: int) -> int | None:
 def _choose(graph: Graph) -> Choice:
     heads = _heads(graph)
     if len(heads) > 1:
-        found = [graph.tensors[w] for head in heads if (w := _weight_of(graph, head)) is not None]
+        weights = [_weight_of(graph, uses[0].head) for uses in heads]
+        found = [graph.tensors[w] for w in weights if w is not None]
         tensors = [Tensor(i.name, i.shape, "", functools.partial(np.zeros, 0)) for i in found]
         raise AmbiguousError(
             f"{graph.path} has {len(heads)} outputs that end in a layer of their own: "
             f"{listing(tensors)}: name one with --weight"
         )
-    return _choice(graph, heads[0], f"{heads[0].kind} is the last linear layer before the output")
+    kind = heads[0][0].head.kind
+    return _choice(graph, heads[0], f"{kind} is the last linear layer before the output")
 
 
 def _around(graph: Graph, name: str) -> Choice | None:
     for operator in graph.operators:
         weight = _weight_of(graph, operator)
         if weight is not None and graph.tensors[weight].name == name:
-            return _choice(graph, operator, f"the weight of a {operator.kind}")
+            ends = [uses for uses in _ends(graph) if uses[0].head is operator]
+            uses = ends[0] if ends else [_Use(operator, ())]
+            return _choice(graph, uses, f"the weight of a {operator.kind}")
     return None
 
 
-def _choice(graph: Graph, operator: Operator, why: str) -> Choice:
+def _ends(graph: Graph) -> list[list[_Use]]:
+    try:
+        return _heads(graph)
+    except AmbiguousError:
+        return []
+
+
+def _choice(graph: Graph, uses: Sequence[_Use], why: str) -> Choice:
+    operator = uses[0].head
     weight = _weight_of(graph, operator)
     assert weight is not None
     info = graph.tensors[weight]
     matrix = _value(graph, weight)
     matrix = matrix.reshape(matrix.shape[0], matrix.shape[-1])
-    notes = []
+    notes: list[str] = []
+    doubts = list(dict.fromkeys(_reordering(graph, uses, len(matrix))))
     inputs = graph.tensors[operator.inputs[0]] if operator.inputs[0] >= 0 else None
-    if info.type in _INTEGERS and (inputs is None or inputs.type not in _INTEGERS):
+    if info.type in INTEGERS and (inputs is None or inputs.type not in INTEGERS):
         notes.append(
             "the weights are quantised and the inputs are not: the run-time rounds the head's "
             "inputs to 8 bits, so near ties can fall differently there"
         )
     if operator.activation != "none":
-        notes.append(
+        doubts.append(
             f"the layer ends in {operator.activation}, which can make several scores equal: "
             "verdicts are about its values before that"
         )
@@ -190,7 +214,7 @@ def _choice(graph: Graph, operator: Operator, why: str) -> Choice:
             )
     elif index >= 0:
         raise UncorkError(f"{graph.path}: the head's bias is computed by the graph: not read")
-    return Choice(matrix, bias, info.name, bias_name, why, tuple(notes))
+    return Choice(matrix, bias, info.name, bias_name, why, notes=tuple(notes), doubts=tuple(doubts))
 
 
 def _bias(graph: Graph, constant: int, weight: TensorInfo, inputs: TensorInfo | None) -> np.ndarray:
@@ -207,70 +231,20 @@ def _bias(graph: Graph, constant: int, weight: TensorInfo, inputs: TensorInfo | 
     return stored * (own.scales.astype(np.float64) * float(given.scales[0]))
 
 
-def _domain(graph: Graph, tensors: Mapping[str, Tensor], choice: Choice) -> FoundDomain | None:
+def _domain(graph: Graph, choice: Choice) -> FoundDomain | UnknownDomain | None:
+    users = []
     for operator in graph.operators:
         weight = _weight_of(graph, operator)
         if weight is not None and graph.tensors[weight].name == choice.weight_name:
-            break
-    else:
+            users.append((operator, graph.tensors[weight]))
+    if len(users) > 1:
+        return UnknownDomain(f"{len(users)} layers have weights called {choice.weight_name[:80]!r}")
+    if not users:
         return None
-    tensor = operator.inputs[0]
-    if tensor < 0:
-        return None
-    info = graph.tensors[tensor]
-    # An integer between 0 and 255 with a scale cannot be more than it can be.
-    if info.type in _INTEGERS and info.quantisation is not None:
-        scale, zero = float(info.quantisation.scales[0]), int(info.quantisation.zeros[0])
-        least, most = _INTEGERS[info.type]
-        if scale > 0 and math.isfinite(scale):
-            why = f"the head's inputs are {info.dtype} with scale {scale:g} and zero point {zero}"
-            return FoundDomain(Box((least - zero) * scale, (most - zero) * scale), why)
-        return None
-    found = _range(graph, tensor, _MOST_STEPS)
-    if found is None:
-        return None
-    (lower, upper), what = found
-    box = Box(lower - _SLACK * abs(lower), upper + _SLACK * abs(upper))
-    return FoundDomain(box, f"{what} precedes the head")
-
-
-def _range(graph: Graph, tensor: int, steps: int) -> tuple[tuple[float, float], str] | None:
-    through: list[str] = []
-    for _ in range(steps):
-        operator = graph.producer(tensor)
-        if operator is None or not operator.inputs:
-            return None
-        way = f", through {' and '.join(dict.fromkeys(reversed(through)))}," if through else ""
-        if operator.activation in _FUSED:
-            name = _FUSED[operator.activation]
-            return _RANGES[name], f"{operator.kind} with {operator.activation}{way}"
-        if operator.kind in _RANGES:
-            return _RANGES[operator.kind], f"{operator.kind}{way}"
-        if operator.kind == "MUL" and _is_silu(graph, operator):
-            return _SILU, f"x·sigmoid(x){way}"
-        if operator.kind == "CONCATENATION" and operator.activation == "none":
-            parts = [_range(graph, part, steps // 4) for part in operator.inputs[:64]]
-            sides = [part[0] for part in parts if part is not None]
-            if len(sides) != len(operator.inputs):
-                return None
-            hull = min(s[0] for s in sides), max(s[1] for s in sides)
-            return hull, f"CONCATENATION{way}"
-        if operator.kind not in _PASSED or operator.activation != "none":
-            return None
-        through.append(operator.kind)
-        tensor = operator.inputs[0]
-    return None
-
-
-def _is_silu(graph: Graph, operator: Operator) -> bool:
-    """Whether this is x · sigmoid(x), as converters write SiLU."""
-    if len(operator.inputs) != 2 or operator.activation != "none":
-        return False
-    for x, gate in (operator.inputs, operator.inputs[::-1]):
-        other = graph.producer(gate)
-        if other is not None and other.kind == "LOGISTIC" and other.inputs[:1] == (x,):
-            return True
-    return False
+    operator, stored = users[0]
+    inputs = graph.tensors[operator.inputs[0]] if operator.inputs[0] >= 0 else None
+    rounded = stored.type in INTEGERS and (inputs is None or inputs.type not in INTEGERS)
+    return domain_before(graph, operator, rounded)
 
 
 def _vocabulary(path: Path, classes: int) -> Vocabulary:

@@ -32,6 +32,10 @@ _ACTIVATIONS = {0: "none", 1: "relu", 2: "relu_n1_to_1", 3: "relu6", 4: "tanh"}
 # The field of an operator's options that names its fused activation.
 _FUSED = {"ADD": 0, "SUB": 0, "MUL": 0, "DIV": 0, "FULLY_CONNECTED": 0, "CONCATENATION": 1,
           "CONV_2D": 3, "DEPTHWISE_CONV_2D": 4, "AVERAGE_POOL_2D": 5, "MAX_POOL_2D": 5}  # fmt: skip
+# What kind of options each operator takes: of another kind, the run-time reads none.
+_OPTIONS = {"ADD": 11, "SUB": 28, "MUL": 21, "DIV": 29, "FULLY_CONNECTED": 8, "CONCATENATION": 10,
+            "CONV_2D": 1, "DEPTHWISE_CONV_2D": 2, "AVERAGE_POOL_2D": 5, "MAX_POOL_2D": 5,
+            "SOFTMAX": 9}  # fmt: skip
 _MOST_DIMENSIONS = 16
 
 
@@ -64,6 +68,7 @@ class Operator:
     outputs: tuple[int, ...]
     activation: str = "none"
     format: int = 0  # of a fully connected layer's weights; 0 is the plain one
+    beta: float = 1.0  # what SOFTMAX multiplies with
 
 
 @dataclass(frozen=True)
@@ -111,8 +116,21 @@ def read_graph(path: Path) -> Graph:
     for index in (*outputs, *(i for op in operators for i in (*op.inputs, *op.outputs))):
         if not -1 <= index < len(tensors):  # −1 stands for an input left out
             raise UncorkError(f"{path} is damaged: it refers to tensor {index} of {len(tensors)}")
-    producers = {output: operator for operator in operators for output in operator.outputs}
-    return Graph(path, tensors, operators, outputs, producers)
+    return Graph(path, tensors, operators, outputs, _producers(operators))
+
+
+def _producers(operators: tuple[Operator, ...]) -> dict[int, Operator]:
+    """Which operator computes each tensor, left out where several do or it is read before that."""
+    producers: dict[int, Operator] = {}
+    unclear: set[int] = set()
+    read: set[int] = set()
+    for operator in operators:  # they run in this order
+        read.update(operator.inputs)
+        for output in operator.outputs:
+            if output in producers or output in read:
+                unclear.add(output)
+            producers[output] = operator
+    return {tensor: operator for tensor, operator in producers.items() if tensor not in unclear}
 
 
 def _code(table: Table) -> str:
@@ -166,10 +184,14 @@ def _operator(path: Path, table: Table, codes: list[str]) -> Operator:
     if number >= len(codes):
         raise UncorkError(f"{path} is damaged: operator code {number} of {len(codes)}")
     kind, options = codes[number], table.table(4)
-    activation, layout = "none", 0
+    activation, layout, beta = "none", 0, 1.0
+    if table.number(3, "B") != _OPTIONS.get(kind):
+        options = None
     if options is not None and kind in _FUSED:
         activation = _ACTIVATIONS.get(options.number(_FUSED[kind], "b"), "unknown")
     if options is not None and kind == "FULLY_CONNECTED":
         layout = options.number(1, "b")
+    if kind == "SOFTMAX":
+        beta = 0.0 if options is None else options.number(0, "f", 0.0)
     inputs, outputs = table.numbers(1, "i4").tolist(), table.numbers(2, "i4").tolist()
-    return Operator(kind, tuple(inputs), tuple(outputs), activation, layout)
+    return Operator(kind, tuple(inputs), tuple(outputs), activation, layout, beta)

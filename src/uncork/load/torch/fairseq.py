@@ -12,6 +12,7 @@ import numpy as np
 from uncork.domain import Domain, Image, LayerNorm
 from uncork.errors import UncorkError
 from uncork.load.contents import Choice, FoundDomain, Tensor, as_matrix, paired_bias
+from uncork.load.known import LAYER_NORM_ASSUMED
 from uncork.load.naming import choose_by_name
 
 _HEADS = ("decoder.output_projection.weight", "decoder.embed_out", "decoder.lm_head.weight",
@@ -78,4 +79,4 @@ def fairseq_domain(
     if projection is not None:
         domain = Image(domain, projection.read())
         why = f"LayerNorm {prefix} and the linear map decoder.project_out_dim precede the head"
-    return FoundDomain(domain, why)
+    return FoundDomain(domain, why, LAYER_NORM_ASSUMED)

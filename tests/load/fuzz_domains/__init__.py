@@ -1,0 +1,1 @@
+"""Random models, run on inputs that are driven towards the bounds of their claimed domains."""
