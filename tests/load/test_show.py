@@ -16,13 +16,14 @@ from typer.testing import CliRunner
 
 from models import MAGIKA, MAGIKA_CONFIG, PP_OCR_V4
 from uncork import Ball, Head, UncorkError
+from uncork.cli.files import guarded
 from uncork.cli.show import show
 from uncork.load.contents import FoundDomain
 from uncork.load.odd_rows import odd_rows
 from uncork.load.source import open_source
 
 app = typer.Typer()
-app.command()(show)
+app.command()(guarded(show))
 
 
 def run(*arguments: object) -> str:

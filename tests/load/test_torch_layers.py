@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_transformers import make
+from small_models import make
 from torch import nn
 from torch.nn.utils import prune
 
@@ -91,7 +91,7 @@ def test_hooks_on_every_module_end_the_search() -> None:
     handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
     try:
         nothing_is_known(model, "hooks run on every torch module")
-        nothing_is_known(deepcopy(make("gpt2").model), "hooks run on every torch module")
+        nothing_is_known(deepcopy(make("GPT2LMHeadModel").model), "hooks run on every torch module")
     finally:
         handle.remove()
 
@@ -333,7 +333,7 @@ def test_a_module_with_a_forward_of_its_own_may_do_anything_with_the_scores() ->
     assert find(linear(5)).contents.choose().doubts == ()
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "bert"])
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "LlamaForCausalLM", "BertForMaskedLM"])
 def test_a_transformers_model_whose_modules_were_changed_shows_nothing(name: str) -> None:
     model = deepcopy(make(name).model)
     assert find(model).shown_domain is not None

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_LOOKING_ON = "transformers.utils.output_capturing"
 _LIBRARIES = ("torch", "torchvision", "transformers", "timm", "uncork")
 
 
 def changed(module: Any) -> str | None:
     """What makes a module do other than its class was written to do; None where nothing does."""
     kind = type(module)
-    if any(getattr(module, hooks, None) for hooks in _HOOKS):
+    if _hooked(module):
         return "it has hooks, which may change what it gives"
     patched = [key for key in vars(module) if callable(getattr(kind, key, None))]
     if patched:
@@ -44,7 +45,16 @@ def is_compiled(module: Any) -> bool:
     """Whether this is what torch.compile puts around a model, with nothing hooked to it."""
     frame = sys.modules.get("torch._dynamo.eval_frame")
     own = frame is not None and type(module) is getattr(frame, "OptimizedModule", None)
-    return own and not any(getattr(module, hooks, None) for hooks in _HOOKS)
+    return own and not _hooked(module)
+
+
+def _hooked(module: Any) -> bool:
+    """Whether a hook may change what goes in or out: transformers' own only look on."""
+    hooks = (hook for name in _HOOKS for hook in (getattr(module, name, None) or {}).values())
+    return any(
+        getattr(hook, "__module__", "") != _LOOKING_ON or not _in_library(hook.__code__.co_filename)
+        for hook in hooks
+    )
 
 
 def is_own_class(kind: type) -> bool:
