@@ -88,13 +88,21 @@ class FoundDomain:
 
 
 @dataclass(frozen=True)
+class UnknownDomain:
+    """Nothing is known of what arrives at a head; `why` says where the source stops telling."""
+
+    why: str
+
+
+@dataclass(frozen=True)
 class Contents:
     """A file as its reader sees it.
 
     `choose` picks the head when nothing is named by hand and raises `AmbiguousError` where the
     file alone does not say. `around(name)` is the head with that tensor as its weight, where the
     file itself shows how the tensor is used (None where it does not); `vocabulary(classes)` is what
-    it says of its classes; `domain(choice)` what precedes that head, None where it does not show.
+    it says of its classes; `domain(choice)` what precedes that head; where it does not show, why not
+    (None where there is nothing to say).
     """
 
     path: Path
@@ -103,7 +111,7 @@ class Contents:
     choose: Callable[[], Choice]
     around: Callable[[str], Choice | None] = lambda name: None
     vocabulary: Callable[[int], Vocabulary] = lambda classes: Vocabulary()
-    domain: Callable[[Choice], FoundDomain | None] = lambda choice: None
+    domain: Callable[[Choice], FoundDomain | UnknownDomain | None] = lambda choice: None
 
     def tensor(self, name: str, option: str) -> Tensor:
         """The tensor of that name, or an error that lists what is there."""

@@ -15,6 +15,7 @@ from uncork.load.contents import (
     Choice,
     Contents,
     FoundDomain,
+    UnknownDomain,
     Vocabulary,
     choose_by_hand,
     printable,
@@ -62,7 +63,8 @@ def find(
         path, contents.format, lambda: choose_by_hand(contents, weight, bias, transpose, drop_bias)
     )
     notes = [*choice.doubts, *choice.folded, *choice.notes]
-    shown = _guarded(path, contents.format, lambda: _shown_domain(contents, choice))
+    seen = _guarded(path, contents.format, lambda: _shown_domain(contents, choice))
+    shown = seen if isinstance(seen, FoundDomain) else None
     if not auto:
         chosen = None if given is None else given
         domain_from = "assumed" if given is None else "given"
@@ -71,6 +73,8 @@ def find(
     else:
         chosen = Box(100)
         domain_from = "assumed: the source does not show what precedes the head"
+        if isinstance(seen, UnknownDomain):
+            domain_from += f" ({seen.why})"
     assert chosen is None or isinstance(chosen, Domain)
     try:
         head = Head(choice.weight, choice.bias, domain=chosen, source=str(path))
@@ -132,10 +136,10 @@ def _open_path(path: Path) -> Contents:
     return _guarded(path, kind.name, lambda: kind.read(path))
 
 
-def _shown_domain(contents: Contents, choice: Choice) -> FoundDomain | None:
+def _shown_domain(contents: Contents, choice: Choice) -> FoundDomain | UnknownDomain | None:
     """What the source shows of what precedes the head, if it fits the head."""
     shown = contents.domain(choice)
-    if shown is not None:
+    if isinstance(shown, FoundDomain):
         shown.domain.check(choice.weight.shape[1])
     return shown
 

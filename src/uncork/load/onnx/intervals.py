@@ -51,9 +51,12 @@ class Arithmetic:
 
     def outward(self, lower: np.ndarray, upper: np.ndarray) -> Bounds:
         """Bounds rounded outward; what could not be computed bounds nothing."""
-        lower = np.where(np.isnan(lower), -np.inf, lower)
-        upper = np.where(np.isnan(upper), np.inf, upper)
-        return self.down(lower), self.up(upper)
+        lower = np.where(np.isnan(lower) | (lower < -self.largest), -np.inf, lower)
+        upper = np.where(np.isnan(upper) | (upper > self.largest), np.inf, upper)
+        lower, upper = self.down(lower), self.up(upper)
+        # Rounding outward may step over the largest number of the type: that is infinity.
+        lower = np.where(lower < -self.largest, -np.inf, lower)
+        return lower, np.where(upper > self.largest, np.inf, upper)
 
     def add(self, a: Bounds, b: Bounds) -> Bounds:
         return self.outward(_add_down(a[0], b[0]), -_add_down(-a[1], -b[1]))
@@ -97,8 +100,9 @@ class Arithmetic:
         wide = fine + (2 * self.unit if self.bits < 24 else 0.0)
         low, high = low - np.abs(low) * wide, high + np.abs(high) * wide
         if name in _ABSOLUTE:
-            # The run-time's error is that of its limits, until it has reached them.
-            low = np.where(a[0] > -_SATURATED, low - fine, low)
+            # The run-time's error is that of its limits, until it has reached them: from there
+            # on it may be at them.
+            low = low - fine
             high = np.where(a[1] > -_SATURATED, high + fine, high)
         return self.outward(np.maximum(low, least), np.minimum(high, most * (1 + wide)))
 
