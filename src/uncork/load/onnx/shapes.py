@@ -55,7 +55,7 @@ _TYPED_BY = {
 _SEVERAL = {
     "Split", "LSTM", "GRU", "RNN", "com.microsoft::DynamicQuantizeLSTM", "DynamicQuantizeLinear",
 }  # results of different shapes  # fmt: skip
-_ENDLESS = 2**31 - 1  # what exporters write for the end of an axis
+_ENDLESS = 10**9  # what exporters write for the end of an axis that they do not know
 _OPEN = "? "  # before the name of a number that need not be the length of an axis
 _UINT8, _INT32, _INT64, _BOOL = 2, 6, 7, 9
 
