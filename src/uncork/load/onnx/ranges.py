@@ -89,7 +89,8 @@ class Ranges:
         found: list[Value | None] = []
         try:
             chosen = rule_for(op, self.graph.constants.opset, {a.name for a in node.attribute})
-            made = chosen.function(self, node)
+            with np.errstate(all="ignore"):  # infinities are bounds like any other
+                made = chosen.function(self, node)
             found = made if isinstance(made, list) else [made]
         except Nothing as nothing:
             why = f": {nothing}"
