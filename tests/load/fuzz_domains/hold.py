@@ -244,7 +244,7 @@ class _Climb:
         first = logits.argmax(axis=1)
         order = np.sort(logits, axis=1)
         # Only where the gap is clear, and nothing saturates.
-        clear &= (order[:, -1] - order[:, -2]) > 64 * unit * size.max(axis=1)
+        clear &= (order[:, -1] - order[:, -2]) > 64 * unit * size.max(axis=1) + 1e-30
         at = np.arange(len(values))
         spread = values.max(axis=1) - values[at, first]
         tied = spread <= 32 * unit * np.abs(values).max(axis=1)

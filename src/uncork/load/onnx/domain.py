@@ -103,7 +103,7 @@ def _at_the_head(ranges: Ranges, site: Site) -> Value:
     ends = (value.lower - zero) * scale, (value.upper - zero) * scale
     label = value.label or f"{int(value.kind.most - value.kind.least) + 1} steps"
     if site.in_steps is not None:
-        label = f"inputs counted in steps of a scale, {label},"
+        label = f"{label}, counted in steps"
     else:
         label = f"{label} of {scale:.6g}"
     return fresh("", value.kind, value.dims, ends, nan=False, like=value, label=label)

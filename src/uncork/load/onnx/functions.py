@@ -34,9 +34,13 @@ class Expression:
     terms: tuple[Expression, ...] = ()
     numbers: tuple[float, ...] = ()
     size: int = field(init=False)
+    text: str = field(init=False)  # the expression as it reads: two of one text are alike
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", 1 + sum(term.size for term in self.terms))
+        inner = ", ".join([*(term.text for term in self.terms), *map(repr, self.numbers)])
+        text = f"{self.op}({inner})" if self.short else ""
+        object.__setattr__(self, "text", text)
 
     @property
     def short(self) -> bool:
@@ -66,6 +70,8 @@ class Expression:
 
 
 X = Expression("x")
+_FOUND: dict[tuple[str, Arithmetic, float, float], tuple[float, float]] = {}  # searched before
+_MOST_FOUND = 4096
 
 
 def combine(op: str, *terms: Expression, numbers: tuple[float, ...] = ()) -> Expression:
@@ -187,6 +193,17 @@ def range_of(
     expression: Expression, arithmetic: Arithmetic, lower: float, upper: float
 ) -> tuple[float, float]:
     """The least and the largest value for lower ≤ x ≤ upper, rigorously and sharply."""
+    key = (expression.text, arithmetic, lower, upper)
+    if key not in _FOUND:
+        if len(_FOUND) >= _MOST_FOUND:
+            _FOUND.clear()
+        _FOUND[key] = _search(expression, arithmetic, lower, upper)
+    return _FOUND[key]
+
+
+def _search(
+    expression: Expression, arithmetic: Arithmetic, lower: float, upper: float
+) -> tuple[float, float]:
     low = _least(expression, arithmetic, lower, upper)
     high = -_least(Expression("Neg", (expression,)), arithmetic, lower, upper)
     endless = np.sqrt(arithmetic.largest)  # reached only where x itself is endless

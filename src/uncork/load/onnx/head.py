@@ -15,6 +15,7 @@ from uncork.load.onnx.linear import data_axis, data_input, weight_input
 from uncork.load.onnx.shapes import Graph
 from uncork.load.onnx.site import Site
 from uncork.load.onnx.tensors import Constants, attribute, dequantise
+from uncork.load.onnx.value import node_name
 
 # One logit a class goes in, the same logits come out, perhaps in another shape.
 _SAME_LOGITS = {"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout"}
@@ -37,6 +38,7 @@ def build_head(graph: Graph, index: int, between: set[int]) -> tuple[Choice, set
         weight = weight.reshape(weight.shape[:2])
     weight = _matrix(path, weight_name, weight)
     notes: list[str] = []
+    doubts: tuple[str, ...] = ()
     bias: np.ndarray | None = None
     bias_name: str | None = None
     if node.op_type == "Conv":
@@ -48,10 +50,10 @@ def build_head(graph: Graph, index: int, between: set[int]) -> tuple[Choice, set
     elif node.op_type in ("QLinearMatMul", "QGemm"):
         weight, bias, bias_name = _quantised(path, node, constants, weight, weight_name)
         what = "steps of its scale" if node.op_type == "QGemm" else "numbers"
-        notes.append(
-            f"{weight_name} is quantised and used exactly, its inputs counted in {what}; the model "
-            "also rounds the logits to 8 bits, where many classes can share first place"
-        )
+        notes.append(f"{weight_name} is quantised and used exactly, its inputs counted in {what}")
+        if node.op_type == "QLinearMatMul" or (len(node.input) > 7 and node.input[7]):
+            doubts = ("the model rounds the logits to 8 bits, where many classes can share first "
+                      f"place: {node.op_type} ({node_name(node)})",)  # fmt: skip
     elif node.op_type == "Gemm":
         weight = weight if attribute(node, "transB", 0) else weight.T
         weight = _times(path, weight_name, weight, attribute(node, "alpha", 1.0))
@@ -103,7 +105,7 @@ def build_head(graph: Graph, index: int, between: set[int]) -> tuple[Choice, set
         )
     choice = Choice(
         np.ascontiguousarray(weight), bias, weight_name, bias_name, f"weight of a {node.op_type}",
-        tuple(notes),
+        tuple(notes), doubts=doubts,
     )  # fmt: skip
     return choice, used, replace(site, logits=logits)
 
@@ -160,6 +162,8 @@ class _Follower:
     def __init__(self, graph: Graph, between: set[int], site: Site, classes: int) -> None:
         self.graph, self.path, self.classes = graph, graph.path, classes
         self.site, self.axis = site, site.class_axis
+        # Logits counted in steps of the inputs' scale: a bias in numbers is not one of theirs.
+        self.in_numbers = site.dynamic is None and not (site.in_steps and site.in_steps[0])
         self.divisor = 1.0  # logits so far are (W x)/divisor: a later bias counts that much more
         self.users: dict[str, list[int]] = {}
         for k in sorted(between):
@@ -183,7 +187,9 @@ class _Follower:
         if op == "Mul" and self.site.dynamic is not None and not has_bias:
             # The inputs' scale (positive, the same for every class) times the weight's.
             factor = self._weight_scale(other)
-            return None if factor is None else ("scale", k, other, factor)
+            if factor is not None and not self.in_numbers:
+                self.in_numbers = True
+                return "scale", k, other, factor
         return None
 
     def _keeps(self, op: str, node: Any) -> bool:
@@ -209,7 +215,7 @@ class _Follower:
         self, op: str, node: Any, k: int, value: str, other: str, has_bias: bool
     ) -> tuple[str, int, str, Any] | None:
         constant = self.graph.constants.value(other)
-        if not self._fits(constant):
+        if not self._fits(constant) or (op == "Add" and not self.in_numbers):
             return None
         if op == "Add":
             return "bias", k, other, constant

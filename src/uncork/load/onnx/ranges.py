@@ -48,7 +48,7 @@ class Ranges:
             found = fresh(name, kind, dims, ends, nan=False, stopped=f"the input {name!r}")
         else:
             maker = self.graph.node_of(name)
-            place = f"{name!r}" if maker is None else f"{maker.op_type} ({node_name(maker)})"
+            place = f"{name!r}" if maker is None else f"{self.graph.op(maker)} ({node_name(maker)})"
             found = unknown(name, kind, dims, place)
         self.values[name] = found
         return found

@@ -22,7 +22,7 @@ _MOST_ENTRIES = 64  # of a shape that is followed entry by entry
 
 # Ops whose first result has the shape of their first input, and its element type.
 _SAME = {
-    "Identity", "Dropout", "Softmax", "LogSoftmax", "Hardmax", "BatchNormalization",
+    "Identity", "Dropout", "Softmax", "LogSoftmax", "Hardmax",
     "InstanceNormalization", "GroupNormalization", "LayerNormalization", "LRN", "Trilu", "CumSum",
     "SimplifiedLayerNormalization", "RMSNormalization", "LpNormalization", "Relu", "Sigmoid",
     "Tanh", "Erf", "Exp", "Log", "Sqrt", "Neg", "Abs", "Clip", "LeakyRelu", "Elu", "Selu", "Celu",
@@ -49,7 +49,7 @@ _TYPED_BY = {
     "Transpose": 0, "Expand": 0, "Tile": 0, "Pad": 0, "Resize": 0, "Upsample": 0, "LSTM": 0,
     "GRU": 0, "RNN": 0, "TopK": 0, "ScatterND": 0, "DepthToSpace": 0, "SpaceToDepth": 0,
     "com.microsoft::DynamicQuantizeLSTM": 0, "com.microsoft::FusedMatMul": 0,
-    "com.microsoft::FusedConv": 0, "CastLike": 1,
+    "com.microsoft::FusedConv": 0, "CastLike": 1, "BatchNormalization": 0,
     **dict.fromkeys(_SAME | _BROADCAST | _REDUCE | _POOLS | _GLOBAL_POOLS, 0),
 }  # fmt: skip
 _SEVERAL = {
@@ -247,6 +247,15 @@ def _broadcast(graph: Graph, node: Any) -> Dims | None:
 
 def _first(graph: Graph, node: Any) -> Dims | None:
     return graph.dims.get(node.input[0])
+
+
+def _channels(graph: Graph, node: Any) -> Dims | None:
+    """The shape of a value of which each channel has a number of its own."""
+    dims = _first(graph, node)
+    scale = graph.dims.get(node.input[1]) if len(node.input) > 1 else None
+    if dims is None or len(dims) < 2 or scale is None or len(scale) != 1:
+        return dims
+    return (dims[0], scale[0], *dims[2:])
 
 
 def _transposed(graph: Graph, node: Any) -> Any:
@@ -575,7 +584,7 @@ _SHAPES: dict[str, Callable[[Graph, Any], Any]] = {
     **dict.fromkeys(("LSTM", "GRU", "RNN", "com.microsoft::DynamicQuantizeLSTM"), _recurrent),
     **dict.fromkeys(("Pad", "Resize", "Upsample"), _rank_only),
     **dict.fromkeys(("Cast", "CastLike", "QuantizeLinear", "DequantizeLinear"), _same_dims),
-    "DynamicQuantizeLinear": _quantised_dims, "Shape": _shape_dims, "Constant": _constant_dims,
+    "BatchNormalization": _channels, "DynamicQuantizeLinear": _quantised_dims, "Shape": _shape_dims, "Constant": _constant_dims,
     "ConstantOfShape": _constant_of_shape, "Transpose": _transposed, "Reshape": _reshaped,
     "Flatten": _flattened, "Squeeze": _squeezed, "Unsqueeze": _unsqueezed, "Gather": _gathered,
     "Slice": _sliced, "Split": _split, "Concat": _concatenated, "Expand": _expanded, "Tile": _tiled,

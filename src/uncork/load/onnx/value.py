@@ -131,6 +131,9 @@ def fresh(
     else:
         lower, upper = (end.reshape((1,) * (len(dims) - end.ndim) + end.shape)
                         for end in (lower, upper))  # fmt: skip
+        # Of an axis whose length is not known, one bound for all is kept.
+        named = tuple(k for k, axis in enumerate(dims) if axis != lower.shape[k])
+        lower, upper = lower.min(axis=named, keepdims=True), upper.max(axis=named, keepdims=True)
         while lower.size > _MOST_BOUNDS:
             longest = int(np.argmax(lower.shape))
             lower = lower.min(axis=longest, keepdims=True)

@@ -75,7 +75,7 @@ def batch_norm(ranges: Ranges, node: Any) -> list[Value | None]:
     rounding = np.where(np.isfinite(reach), reach, 0.0) * slack
     bounds = bounds[0] - rounding, bounds[1] + rounding
     nan = value.nan or not np.isfinite(value.bounds).all()
-    made = fresh(node.output[0], value.kind, value.dims, bounds, nan, like=value)
+    made = fresh(node.output[0], value.kind, ranges.dims(node), bounds, nan, like=value)
     return [made.through(node, "BatchNormalization")]
 
 
