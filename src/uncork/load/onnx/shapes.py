@@ -359,6 +359,15 @@ def _reduced(graph: Graph, node: Any) -> Dims | None:
     return tuple(axis for k, axis in enumerate(dims) if k not in axes)
 
 
+def _picked(graph: Graph, node: Any) -> Dims | None:
+    dims, axis = _first(graph, node), int(attribute(node, "axis", 0))
+    if dims is None or not -len(dims) <= axis < len(dims):
+        return None
+    axis %= len(dims)
+    kept = (1,) if attribute(node, "keepdims", 1) else ()
+    return (*dims[:axis], *kept, *dims[axis + 1 :])
+
+
 def _convolved(graph: Graph, node: Any) -> Any:
     weight = graph.dims.get(node.input[1]) if len(node.input) > 1 else None
     dims = _first(graph, node)
@@ -576,7 +585,7 @@ def _shape_dims(graph: Graph, node: Any) -> Any:
 
 _SHAPES: dict[str, Callable[[Graph, Any], Any]] = {
     **dict.fromkeys(_BROADCAST | _COMPARISONS, _broadcast), "Where": _where_dims,
-    **dict.fromkeys(_REDUCE | {"ArgMax", "ArgMin"}, _reduced),
+    **dict.fromkeys(_REDUCE, _reduced), **dict.fromkeys(("ArgMax", "ArgMin"), _picked),
     **dict.fromkeys(_POOLS, _pooled), **dict.fromkeys(_GLOBAL_POOLS, _pooled_whole),
     **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _multiplied),
     **dict.fromkeys(("Gemm", "com.microsoft::QGemm"), _gemm),
