@@ -18,7 +18,7 @@ FIND_MODEL := import importlib.util as u; \
 	print(u.find_spec("rapidocr_onnxruntime").submodule_search_locations[0] \
 	+ "/models/ch_PP-OCRv4_rec_infer.onnx")
 
-.PHONY: demo test bench lint style docs clean
+.PHONY: demo test fuzz bench lint style docs clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/uncork audit "$$($(BIN)/python -c '$(FIND_MODEL)')" --report demo-report.html
@@ -32,6 +32,14 @@ test: style
 	@$(BIN)/mypy & types=$$!; \
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --max-worker-restart 0 $(ONLY); \
 	tests=$$?; wait $$types && exit $$tests
+
+# Random ONNX graphs held against onnxruntime: `make fuzz COUNT=50000 SEED=1`, or SECONDS=600.
+COUNT ?= 1000
+SECONDS ?= 0
+SEED ?= 0
+fuzz: $(VENV)/.test
+	PYTHONPATH=src:tests/load OMP_NUM_THREADS=1 $(BIN)/python -m fuzz_domains \
+		--count $(COUNT) --seconds $(SECONDS) --seed $(SEED)
 
 lint: style
 	$(BIN)/mypy

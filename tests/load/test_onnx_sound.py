@@ -1,5 +1,7 @@
-"""Nothing arrives at a head that its domain does not hold, and nothing behind it goes unsaid: graphs
-that were once misread, each with inputs that show it."""
+"""Nothing arrives at a head that its domain does not hold, and nothing behind it goes unsaid.
+
+Graphs that were once misread, each with inputs that show it.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,8 @@ def never(path: Path, x: np.ndarray) -> None:
 def test_a_constant_with_new_axes_is_set_against_those_axes(tmp_path: Path) -> None:
     nodes = [
         node("Clip", ["x", "zero", "one"], "k"), node("Unsqueeze", ["three", "axes"], "t"),
-        node("Mul", ["k", "t"], "m"), node("Flatten", ["m"], "h"), node("Gemm", ["h", "w", "b"], "out"),
+        node("Mul", ["k", "t"], "m"), node("Flatten", ["m"], "h"),
+        node("Gemm", ["h", "w", "b"], "out"),
     ]  # fmt: skip
     constants = {"zero": c(0), "one": c(1), "three": c([1, 2, 5]), "axes": np.array([1, 2]),
                  "w": c(np.eye(6)[:, [5, 0]]), "b": c([0, 3])}  # fmt: skip
@@ -224,7 +227,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], list[Any], int, np.ndarray]] =
     ),
     "the length of a tiny row": (
         [node("ReduceL2", ["x"], "l", axes=[-1]), node("Div", ["x", "l"], "h")], {}, ["n", D], 17,
-        np.full((1, D), 2.6e-23, np.float32),
+        np.full((1, D), 4.5e-23, np.float32),
     ),
 }  # fmt: skip
 
@@ -371,7 +374,8 @@ KEEPS: dict[str, list[Any]] = {
     "sigmoid": [node("Sigmoid", ["z"], "out")],
     "softmax spelled out": [
         node("ReduceMax", ["z"], "m", axes=[1]), node("Sub", ["z", "m"], "d"),
-        node("Exp", ["d"], "e"), node("ReduceSum", ["e", "one"], "s"), node("Div", ["e", "s"], "out")],
+        node("Exp", ["d"], "e"), node("ReduceSum", ["e", "one"], "s"),
+        node("Div", ["e", "s"], "out")],
     "log of softmax": [SOFTMAX, node("Log", ["p"], "out")],
     "turned twice": [node("Neg", ["z"], "n"), node("Sub", ["one_", "n"], "out")],
     "the other axis first": [node("Transpose", ["z"], "t", perm=[1, 0]),
@@ -393,13 +397,15 @@ TURNS: dict[str, tuple[list[Any], str]] = {
 }  # fmt: skip
 BREAKS: dict[str, tuple[list[Any], str]] = {
     "z·z": ([node("Mul", ["z", "z"], "out")], "Mul (Mul_out)"),
-    "z·sigmoid(z)": ([node("Sigmoid", ["z"], "s"), node("Mul", ["z", "s"], "out")], "Mul (Mul_out)"),
+    "z·sigmoid(z)": ([node("Sigmoid", ["z"], "s"), node("Mul", ["z", "s"], "out")],
+                     "Mul (Mul_out)"),
     "z/sum": ([node("ReduceSum", ["z", "one"], "s"), node("Div", ["z", "s"], "out")],
               "Div (Div_out)"),
     "softmax along another axis": ([node("Softmax", ["z"], "out", axis=0)], "along another axis"),
     "a number a class": ([node("Mul", ["z", "b"], "out")], "Mul (Mul_out)"),
     "relu": ([node("Relu", ["z"], "out")], "Relu (Relu_out), after which classes can tie"),
-    "part of the classes": ([node("Slice", ["z", "zero", "two_", "one"], "out")], "Slice (Slice_out)"),
+    "part of the classes": ([node("Slice", ["z", "zero", "two_", "one"], "out")],
+                            "Slice (Slice_out)"),
 }  # fmt: skip
 AFTER = {
     "w": W, "b": c([0, 1, 2, 3]), "two": c(2), "one": np.array([1]), "one_": c(1), "minus": c(-1),
@@ -470,3 +476,49 @@ def test_a_constant_cast_beyond_its_type_is_refused(tmp_path: Path) -> None:
         load(path)
 
 
+@pytest.mark.parametrize("scale", [2.0, 3.0])
+def test_a_second_bias_after_a_scale_counts_in_the_scales_measure(
+    tmp_path: Path, scale: float
+) -> None:
+    nodes = [*Z, node("Div", ["z", "s"], "y"), node("Add", ["y", "b2"], "out")]
+    path = save(tmp_path / "m.onnx", nodes, {**AFTER, "s": c(scale), "b2": c([9, 0, 0, 0])},
+                ["n", D])  # fmt: skip
+    found = find(path)
+    if scale == 2:
+        np.testing.assert_array_equal(found.head.bias, [18, 1, 2, 3])
+    else:  # 9 · 3 is exact too, but in general it is not: then it is said
+        assert "may change the order" in found.notes[0]
+
+
+def test_steps_of_a_scale_take_no_bias_in_numbers(tmp_path: Path) -> None:
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], "q"),
+        node("QGemm", ["q", "s", "z", "k", "ks", "kz", "b8"], "y", domain="com.microsoft"),
+        node("Add", ["y", "b"], "out"),
+    ]  # fmt: skip
+    constants = {
+        "s": c(0.01), "z": np.array(3, U8), "k": RNG.integers(-9, 9, size=(D, 4)).astype(I8),
+        "ks": c(0.1), "kz": np.array(0, I8), "b8": np.arange(4, dtype=np.int32),
+        "b": c([9, 0, 0, 0]),
+    }  # fmt: skip
+    found = find(save(tmp_path / "m.onnx", nodes, constants, ["n", D]))
+    assert any("may change the order" in note for note in found.notes)
+
+
+def test_rows_beside_nan_are_rounded_to_8_bits_with_it(tmp_path: Path) -> None:
+    """DynamicQuantizeLinear makes whole numbers of NaN too: any of its 256."""
+    nodes = [
+        node("LayerNormalization", ["x", "g", "o"], "y"),
+        node("DynamicQuantizeLinear", ["y"], ["q", "s", "z"]),
+        node("MatMulInteger", ["q", "k", "z", "kz"], "m"), node("Cast", ["m"], "f", to=1),
+        node("Mul", ["s", "ks"], "t"), node("Mul", ["f", "t"], "out"),
+    ]  # fmt: skip
+    constants = {"g": c([0.1, 1, 1, 1, 1]), "o": c([0, 3, -3, 1, 1]), "kz": np.array(0, I8),
+                 "k": RNG.integers(-9, 9, size=(D, 4)).astype(I8), "ks": c(0.1)}  # fmt: skip
+    path = save_onnx(tmp_path / "m.onnx", nodes, constants, ["n", D])
+    domain = shown(path)
+    for place in range(4):
+        x = np.insert(RNG.normal(size=(3, D)), place, [3e38, -3e38, 3e38, 1, 2], axis=0)
+        q, s, z = run_onnx(path, x.astype(np.float32), "q", "s", "z")
+        if np.isfinite(s):
+            assert domain.contains((rows(q) - z) * s).all()

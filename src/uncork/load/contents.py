@@ -101,7 +101,7 @@ class Contents:
     `choose` picks the head when nothing is named by hand and raises `AmbiguousError` where the
     file alone does not say. `around(name)` is the head with that tensor as its weight, where the
     file itself shows how the tensor is used (None where it does not); `vocabulary(classes)` is what
-    it says of its classes; `domain(choice)` what precedes that head; where it does not show, why not
+    it says of its classes; `domain(choice)` what precedes that head, or why that does not show
     (None where there is nothing to say).
     """
 

@@ -125,7 +125,7 @@ class Grammar:
         """A constant to be set against a value: some axes of its own, some of length one."""
         shape = [n if self.chance(0.5) else 1 for n in v.shape]
         if self.chance(0.4):
-            shape = shape[int(self.rng.integers(len(shape) + 1)):]
+            shape = shape[int(self.rng.integers(len(shape) + 1)) :]
         values = self.rng.normal(size=shape) * float(self.pick(1, 1, 5, 0.1))
         values = np.abs(values) + 0.01 if positive else values
         return V(self.constant(values.astype(v.kind)), v.kind, tuple(shape))
@@ -249,7 +249,8 @@ class Grammar:
             q, shape = q_value.name, (*q_value.shape[:-1], classes)
             point = np.asarray(self.pick(0, 3), dtype=q_value.kind)
             y = self.node("MatMulInteger", [q, self.constant(weight, plain=True),
-                                            self.constant(point, plain=True), stored[1]])[0]  # fmt: skip
+                                            self.constant(point, plain=True),
+                                            stored[1]])[0]  # fmt: skip
         else:
             q = self.node("QuantizeLinear", [v.name, *names])[0]
             if how == "integer":
@@ -286,10 +287,15 @@ class Grammar:
 
     def _after(self, z: V, axis: int) -> tuple[V, int]:
         kind = z.kind
-        same = lambda op, *more, **at: V(self.node(op, [z.name, *more], **at)[0], kind, z.shape)  # noqa: E731
-        how = self.pick("softmax", "other softmax", "scale", "negative", "shift", "one minus", "exp",
+
+        def same(op: str, *more: str, **at: Any) -> V:
+            return V(self.node(op, [z.name, *more], **at)[0], kind, z.shape)
+
+        how = self.pick("softmax", "other softmax", "scale", "negative", "shift", "one minus",
+                        "exp",
                         "sigmoid", "tanh", "neg", "square", "gate", "max minus", "over sum", "move",
-                        "logistic", "spelled", "identity", "relu", "vector", "log", "cast")  # fmt: skip
+                        "logistic", "spelled", "identity", "relu", "vector", "log",
+                        "cast")  # fmt: skip
         if how == "softmax":
             return same(self.pick("Softmax", "LogSoftmax"), axis=axis if self.opset >= 13 else (
                 axis + z.rank)), axis  # fmt: skip
@@ -374,7 +380,8 @@ class Grammar:
 
 def unary(g: Grammar) -> None:
     v = g.some()
-    op = g.pick("Relu", "Sigmoid", "Tanh", "Softplus", "Abs", "Neg", "Erf", "Softsign", "Exp", "Log",
+    op = g.pick("Relu", "Sigmoid", "Tanh", "Softplus", "Abs", "Neg", "Erf", "Softsign", "Exp",
+                "Log",
                 "Sqrt", "Reciprocal", "Atan")  # fmt: skip
     g.add(g.node(op, [v.name])[0], v.kind, v.shape)
 
@@ -565,6 +572,8 @@ def softmax(g: Grammar) -> None:
 
 def transpose(g: Grammar) -> None:
     v = g.pick(*g.pool)
+    if not v.rank:
+        raise NotHere
     perm = [int(k) for k in g.rng.permutation(v.rank)]
     at = {"perm": perm} if g.chance(0.85) else {}
     perm = perm if at else list(range(v.rank))[::-1]
@@ -619,7 +628,7 @@ def squeeze(g: Grammar) -> None:
         op, shape = "Squeeze", [n for k, n in enumerate(v.shape) if k not in axes]
     else:
         axes = [int(g.rng.integers(v.rank + 1))]
-        op, shape = "Unsqueeze", [*v.shape[: axes[0]], 1, *v.shape[axes[0]:]]
+        op, shape = "Unsqueeze", [*v.shape[: axes[0]], 1, *v.shape[axes[0] :]]
     if g.opset >= 13:
         rank = v.rank if op == "Squeeze" else v.rank + 1
         if g.chance(0.4):
@@ -640,7 +649,7 @@ def slice_(g: Grammar) -> None:
     step = int(g.pick(1, 1, 2, -1))
     if step < 0:
         start, end = int(g.pick(n - 1, -1)), int(g.pick(-(2**31), 0))
-    length = len(range(n)[start:end if end > -(2**31) else None:step])
+    length = len(range(n)[start : end if end > -(2**31) else None : step])
     if not length:
         raise NotHere
     inputs = [v.name, g.axes([start]), g.axes([end]), g.axes([axis if g.chance(0.5) else
@@ -662,7 +671,7 @@ def gather(g: Grammar) -> None:
     indices = g.rng.integers(low, v.shape[axis], size=shape)
     name = g.node("Gather", [v.name, g.constant(np.asarray(indices, dtype=np.int64), plain=True)],
                   axis=axis)[0]  # fmt: skip
-    g.add(name, v.kind, (*v.shape[:axis], *shape, *v.shape[axis + 1:]))
+    g.add(name, v.kind, (*v.shape[:axis], *shape, *v.shape[axis + 1 :]))
 
 
 def split(g: Grammar) -> None:
@@ -861,9 +870,9 @@ def norm(g: Grammar) -> None:
                                          plain=True)]  # fmt: skip
             axis = -2
         name = g.node(how, inputs, axis=axis, **at)[0]
-    elif how == "SimplifiedLayerNormalization" and v.kind == "float32":
-        name = g.node(how, [v.name, gain()], axis=axis, **at)[0]
-    elif how == "RMSNormalization" and g.opset >= 23:
+    elif (how == "SimplifiedLayerNormalization" and v.kind == "float32") or (
+        how == "RMSNormalization" and g.opset >= 23
+    ):
         name = g.node(how, [v.name, gain()], axis=axis, **at)[0]
     elif how == "LpNormalization" and v.kind == "float32":
         name = g.node(how, [v.name], axis=int(g.pick(-1, 0)), p=int(g.pick(2, 2, 1)))[0]
@@ -879,7 +888,10 @@ def spelled_norm(g: Grammar) -> None:
     v = g.some("float32")
     if not v.rank or v.shape[-1] < 2:
         raise NotHere
-    n, wrong = v.shape[-1], str(g.pick("", "", "", "", "n-1", "axis", "no epsilon", "divisor", "other"))
+    n, wrong = (
+        v.shape[-1],
+        str(g.pick("", "", "", "", "n-1", "axis", "no epsilon", "divisor", "other")),
+    )
     axis = -1 if wrong != "axis" or v.rank < 2 else -2
     if g.opset < 11 and axis < 0:
         axis += v.rank
@@ -908,7 +920,7 @@ def spelled_norm(g: Grammar) -> None:
     if kind in ("layer", "cancel"):
         row = g.node("Sub", [v.name, mean(v.name)])[0]
     other = row if wrong != "other" else g.some("float32").name
-    if wrong == "other" and dict((p.name, p.shape) for p in g.pool).get(other) != v.shape:
+    if wrong == "other" and {p.name: p.shape for p in g.pool}.get(other) != v.shape:
         other = row
     if kind == "l2":
         length = over("ReduceL2", other)
@@ -965,7 +977,8 @@ def linear(g: Grammar) -> None:
 def zeros(g: Grammar) -> None:
     v = g.some()
     made = g.node("ConstantOfShape", [g.axes([int(g.pick(1, v.shape[-1] if v.rank else 1))])],
-                  value=numpy_helper.from_array(np.array([g.pick(0, 1.5)], dtype=v.kind)))[0]  # fmt: skip
+                  value=numpy_helper.from_array(
+                      np.array([g.pick(0, 1.5)], dtype=v.kind)))[0]  # fmt: skip
     if v.rank:
         g.add(g.node("Add", [v.name, made])[0], v.kind, v.shape)
 

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from fuzz_domains.graphs import Grammar, Graph
 
+from fuzz_domains.graphs import Grammar, Graph
 from uncork.domain import Box, Domain, Image
 from uncork.errors import UncorkError
 from uncork.load.onnx.domain import Arriving, arriving
 from uncork.load.onnx.file import OnnxModel
 
 _ROUNDS = 5  # of hill climbing
-_SPECIAL = (0.0, -0.0, 1e-45, -1e-45, 1e-40, 1e-38, 1e-30, 1e-20, 1e-10, 1e-5, 1.0, -1.0, 20.0, -20.0,
-            104.0, -104.0, 65504.0, -65504.0, 1e10, -1e10, 1e19, -1e19, 1e30, -1e30, 3e38,
+_SPECIAL = (0.0, -0.0, 1e-45, -1e-45, 1e-40, 1e-38, 1e-30, 1e-20, 1e-10, 1e-5, 1.0, -1.0, 20.0,
+            -20.0, 104.0, -104.0, 65504.0, -65504.0, 1e10, -1e10, 1e19, -1e19, 1e30, -1e30, 3e38,
             -3e38)  # fmt: skip
 
 
@@ -38,6 +38,15 @@ class Count:
     kinds: Counter[str] = field(default_factory=Counter)
     stopped: Counter[str] = field(default_factory=Counter)
 
+    def made(self, seed: int) -> tuple[Graph, np.random.Generator]:
+        """The graph of that seed, counted."""
+        rng = np.random.default_rng(seed)
+        graph = Grammar(rng).build()
+        self.graphs += 1
+        for op in graph.ops:
+            self.ops[op] += 1
+        return graph, rng
+
     def text(self) -> str:
         """For people: the figures, and each op with how often a domain rested on it."""
         lines = [
@@ -53,11 +62,7 @@ class Count:
 
 def hold(seed: int, count: Count) -> None:
     """Make the graph of that seed, and hold it."""
-    rng = np.random.default_rng(seed)
-    graph = Grammar(rng).build()
-    count.graphs += 1
-    for op in graph.ops:
-        count.ops[op] += 1
+    graph, rng = count.made(seed)
     model = OnnxModel(Path(f"seed-{seed}.onnx"), graph.model)
     try:
         choice, site = model.site()
@@ -77,7 +82,9 @@ def hold(seed: int, count: Count) -> None:
         count.kinds[_called(found.domain)] += 1
         for op in graph.ops:
             count.ops_known[op] += 1
-    climb = _Climb(seed, graph, model, choice, site, found, session, list(names), output, count, rng)
+    climb = _Climb(
+        seed, graph, model, choice, site, found, session, list(names), output, count, rng
+    )
     climb.run()
 
 
@@ -130,7 +137,9 @@ class _Climb:
         starts.append(self._special(shape))
         starts.append(np.broadcast_to(self._special((shape[0], *[1] * (len(shape) - 1))), shape))
         size = float(self.rng.choice(_SPECIAL[4:]))
-        starts.append(size * (1 + self.rng.normal(size=shape) * float(self.rng.choice([1e-7, 0.1]))))
+        starts.append(
+            size * (1 + self.rng.normal(size=shape) * float(self.rng.choice([1e-7, 0.1])))
+        )
         best, best_score = starts[0], -np.inf
         with np.errstate(all="ignore"):
             for x in starts:
@@ -142,7 +151,9 @@ class _Climb:
             for _ in range(_ROUNDS):
                 x = np.array(best)
                 mask = self.rng.random(size=shape) < 0.3
-                change = self.rng.normal(size=shape) * np.abs(x) * float(self.rng.choice([0.01, 0.5]))
+                change = (
+                    self.rng.normal(size=shape) * np.abs(x) * float(self.rng.choice([0.01, 0.5]))
+                )
                 x = np.where(mask, x + change + self.rng.normal(size=shape) * 0.1, x)
                 if self.rng.random() < 0.3:
                     x = np.where(mask, self._special(shape), x)
@@ -215,8 +226,9 @@ class _Climb:
         linear = isinstance(domain, Image) and domain.matrix is not None
         few = rows[:16]
         inside = domain.contains(few, 1e-3 if linear else 1e-9)
-        if linear:  # in real numbers: rows whose terms cancel are off by far more than one rounding
-            inside |= np.abs(few).max(axis=1) > 1e6
+        if linear:  # in real numbers: rows whose terms cancel, or underflow, are off by far more
+            size = np.abs(few).max(axis=1)
+            inside |= (size > 1e6) | (size < 1e-6)
         if not inside.all():
             self._violated(f"{few[~inside][0]!r} outside {domain}")
         return float(np.abs(few).max())
@@ -262,6 +274,3 @@ class _Climb:
         if not self.failed:
             self.failed = True
             self.count.violations.append(f"seed {self.seed}: {text} ({self.found.why})")
-
-
-

@@ -99,9 +99,9 @@ def axis_after(graph: Graph, node: Any, axis: int, size: int) -> int | None:
     """Where an axis of a node's first input lies after it, whole and in order; else None."""
     name, kind = node.input[0], graph.kinds.get(node.input[0], NAMED["float32"])
     dims, after = graph.dims.get(name), graph.dims.get(node.output[0])
-    if graph.op(node) == "Squeeze" and axis == -1 and size > 1:
-        if len(node.input) < 2 and attribute(node, "axes", None) is None:
-            return -1  # only axes of length one go
+    whole = len(node.input) < 2 and attribute(node, "axes", None) is None
+    if graph.op(node) == "Squeeze" and whole and axis == -1 and size > 1:
+        return -1  # only axes of length one go
     if dims is None:
         # Rows that are last stay rows where they are last.
         kept = graph.op(node) == "Reshape" and axis == -1 and after is not None

@@ -168,5 +168,3 @@ def _is_affine(graph: Graph, op: str, node: Any) -> bool:
     if op in ("Add", "Sub", "Mul", "Div"):
         return any(graph.constants.is_fixed(name) for name in node.input)
     return op in _AFFINE
-
-

@@ -223,7 +223,8 @@ class _Follower:
             # Scaling every logit alike changes no argmax; anything else is not a head's bias.
             first = op == "Mul" or (op == "Div" and node.input[0] == value)
             if first and constant.size == 1:
-                _positive(self.path, node, constant)
+                number = _positive(self.path, node, constant)
+                self._stretched(number if op == "Div" else 1 / number)
                 return "same", k, "", None
             return None
         if op == "Mul":
@@ -231,6 +232,11 @@ class _Follower:
         if op == "Div" and node.input[0] == value and constant.size == 1:
             return "divide", k, other, constant
         return None
+
+    def _stretched(self, divisor: float) -> None:
+        """A scale after a bias: another bias would count that much more, exactly or not at all."""
+        self.divisor *= divisor
+        self.in_numbers &= float(np.abs(np.frexp(divisor)[0])) == 0.5
 
     def _fits(self, constant: np.ndarray) -> bool:
         """Whether a constant is one number for all, or one a class along the classes' axis."""

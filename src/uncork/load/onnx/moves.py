@@ -169,9 +169,7 @@ def any_along(axes: list[int], count: int = 1) -> Move:
         if count == 1:
             return np.asarray(kept)
         axis = axes[0]
-        return np.asarray(kept).reshape(
-            (*kept.shape[:axis], *[1] * count, *kept.shape[axis + 1 :])
-        )
+        return np.asarray(kept).reshape((*kept.shape[:axis], *[1] * count, *kept.shape[axis + 1 :]))
 
     return move
 

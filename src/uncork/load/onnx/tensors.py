@@ -41,7 +41,9 @@ class Constants:
     def __init__(self, path: Path, model: Any) -> None:
         graph = model.graph
         self.path, self.model = path, model
-        self.opset = max((o.version for o in model.opset_import if o.domain in _STANDARD), default=0)
+        self.opset = max(
+            (o.version for o in model.opset_import if o.domain in _STANDARD), default=0
+        )
         self.functions = {(f.domain, f.name) for f in model.functions}
         self.stored = {tensor.name: tensor for tensor in graph.initializer}
         self.overridable: set[str] = set()

@@ -53,8 +53,8 @@ def one(ranges: Ranges, node: Any, numbers: tuple[float, ...] = (), op: str = ""
       "Abs", "Reciprocal")  # fmt: skip
 def plain(ranges: Ranges, node: Any) -> Value:
     """Monotone, or so on either side of zero: the bounds are the function's values at the ends of
-    its input's, widened by what run-times get wrong (16 units; sigmoid and its like also 16 units of
-    their limits) and rounded outward. NaN may become any of the function's values."""
+    its input's, widened by what run-times get wrong (16 units; sigmoid and its like also 16 units
+    of their limits) and rounded outward. NaN may become any of the function's values."""
     return one(ranges, node)
 
 

@@ -67,7 +67,9 @@ def batch_norm(ranges: Ranges, node: Any) -> list[Value | None]:
     slack, a = 2.0**-20, value.kind.floats
     size = (np.abs(offset) + np.abs(mean * factor)) * slack
     near = np.abs(factor) * slack
-    ends = [end.reshape(shape) for end in (factor - near, factor + near, shift - size, shift + size)]
+    ends = [
+        end.reshape(shape) for end in (factor - near, factor + near, shift - size, shift + size)
+    ]
     with np.errstate(all="ignore"):
         bounds = a.add(a.multiply(value.bounds, (ends[0], ends[1])), (ends[2], ends[3]))
     # x·factor may be far larger than the result.
@@ -85,9 +87,9 @@ def batch_norm(ranges: Ranges, node: Any) -> list[Value | None]:
 @rule("com.microsoft::DynamicQuantizeLSTM", attributes=(
     "activations", "direction", "hidden_size", "input_forget"))  # fmt: skip
 def recurrent(ranges: Ranges, node: Any) -> list[Value | None]:
-    """With the standard's own activations: an LSTM leaves a gate in [0, 1] times tanh, an RNN tanh, a
-    GRU averages of tanh and the state before, which must itself begin within ±1. So all of it lies
-    within ±1, up to 64 units, and for a GRU 8 units more a step."""
+    """With the standard's own activations: an LSTM leaves a gate in [0, 1] times tanh, an RNN tanh,
+    a GRU averages of tanh and the state before, which must itself begin within ±1. So all of it
+    lies within ±1, up to 64 units, and for a GRU 8 units more a step."""
     activations = [text.lower() for text in attribute_texts(node, "activations")]
     op = node.op_type.replace("DynamicQuantize", "")
     usual = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}[op]
@@ -138,9 +140,9 @@ def constant(ranges: Ranges, node: Any) -> Value:
 @rule("Gemm", attributes=("alpha", "beta", "transA", "transB"))
 @rule("Conv", attributes=("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"))
 def linear(ranges: Ranges, node: Any) -> Value:
-    """A fixed matrix along one axis, with nothing but affine maps between it and the head: the image
-    of its input's domain, in real numbers. A map to more features than it is given bounds what
-    arrives even where nothing is known of its input."""
+    """A fixed matrix along one axis, with nothing but affine maps between it and the head: the
+    image of its input's domain, in real numbers. A map to more features than it is given bounds
+    what arrives even where nothing is known of its input."""
     if id(node) not in ranges.folding:
         raise Nothing("sums of unbounded numbers are not bounded")
     graph = ranges.graph

@@ -220,9 +220,9 @@ def padded(ranges: Ranges, node: Any) -> Value:
     "mode", "coordinate_transformation_mode", "nearest_mode", "keep_aspect_ratio_policy", "axes",
     "cubic_coeff_a", "extrapolation_value", "exclude_outside"))  # fmt: skip
 def resized(ranges: Ranges, node: Any) -> Value:
-    """Copies (nearest) or averages (linear) of elements: the hull of their bounds, for averages with
-    a few roundings more. Cubic interpolation overshoots, and cropping fills in numbers of its own:
-    of these nothing is known."""
+    """Copies (nearest) or averages (linear) of elements: the hull of their bounds, for averages
+    with a few roundings more. Cubic interpolation overshoots, and cropping fills in numbers of its
+    own: of these nothing is known."""
     value = ranges.inputs(node, 0)[0]
     mode = attribute_text(node, "mode") or "nearest"
     if mode not in ("nearest", "linear"):

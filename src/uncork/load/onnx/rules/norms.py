@@ -293,13 +293,11 @@ class _Pattern:
         second = self.behind(node.input[1])
         if v is None or squares is None or second is None or not self.is_square(squares, v):
             return False
-        if self.graph.op(second) == "Pow" and self.number(second.input[1]) == 2:
-            inner = second.input[0]
-        elif self.graph.op(second) == "Mul" and second.input[0] == second.input[1]:
-            inner = second.input[0]
-        else:
+        op = self.graph.op(second)
+        squared = op == "Pow" and self.number(second.input[1]) == 2
+        if not squared and not (op == "Mul" and second.input[0] == second.input[1]):
             return False
-        third = self.behind(inner)
+        third = self.behind(second.input[0])
         mean = None if third is None else self.mean(third)
         return mean is not None and self.plain(mean) == self.plain(v)
 

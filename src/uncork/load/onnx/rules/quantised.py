@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,10 +107,11 @@ def stands_for(value: Value) -> Bounds | None:
 
     Its steps divide the range of the data at hand, zero included, by 255, and its zero is rounded
     to a step: so a step joins the range at both ends. Without a finite range the step is unknown;
-    but what is never negative stays so, as its zero point is then 0.
+    but what is never negative stays so, as its zero point is then 0. NaN becomes any of the 256.
     """
-    if value.nan and not value.known:
-        return None
+    if value.nan:
+        ends = [np.asarray(end) for end in value.hull]
+        value = replace(value, lower=ends[0], upper=ends[1])
     lower, upper = np.minimum(value.lower, 0.0), np.maximum(value.upper, 0.0)
     low, high = float(lower.min()), float(upper.max())
     if low > -ENDLESS and high < ENDLESS:

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from uncork.load.onnx.ranges import Ranges
-    from uncork.load.onnx.value import Value
 
 OLDEST, NEWEST = 7, 28  # versions of the standard in which none of its ops is known to differ
-Result = "Value | list[Value | None]"
 Function = Callable[["Ranges", Any], Any]
 
 
@@ -73,14 +71,17 @@ def rule_for(op: str, opset: int, attributes: set[str]) -> Rule:
 
 def as_markdown() -> str:
     """The table for people to read: one line a rule."""
-    by_function: dict[Function, list[Rule]] = {}
+    alike: dict[Any, list[Rule]] = {}
     for op in sorted(RULES, key=str.lower):
         for found in RULES[op]:
-            by_function.setdefault(found.function, []).append(found)
-    lines = ["| ops | versions | attributes | what is known, and why |", "| --- | --- | --- | --- |"]
-    for rules in by_function.values():
-        names = ", ".join(f"`{r.op}`" for r in rules)
-        versions = sorted({"any" if "::" in r.op else f"{r.since}–{r.until}" for r in rules})
-        named = ", ".join(f"`{name}`" for name in sorted(rules[0].attributes)) or "none"
-        lines.append(f"| {names} | {', '.join(versions)} | {named} | {rules[0].theorem} |")
+            span = "any" if "::" in op else f"{found.since}–{found.until}"
+            alike.setdefault((found.function, span, found.attributes), []).append(found)
+    lines = [
+        "| ops | versions | attributes | what is known, and why |",
+        "| --- | --- | --- | --- |",
+    ]
+    for (_, span, attributes), rules in alike.items():
+        names = ", ".join(f"`{found.op}`" for found in rules)
+        named = ", ".join(f"`{name}`" for name in sorted(attributes)) or "none"
+        lines.append(f"| {names} | {span} | {named} | {rules[0].theorem} |")
     return "\n".join(lines) + "\n"
