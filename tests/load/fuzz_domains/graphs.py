@@ -159,7 +159,7 @@ class Grammar:
             try:
                 self.pick(*STEPS)(self)
                 steps -= 1
-            except NotHere:
+            except (NotHere, IndexError):  # an op that needs an axis, of a value without one
                 del self.nodes[nodes:]
                 for name in set(self.constants) - constants:
                     del self.constants[name]
