@@ -452,8 +452,13 @@ def test_an_output_that_is_the_smallest_class_is_refused(tmp_path: Path, last: A
     assert load(path, weight="w").classes == 4
 
 
-def test_a_number_a_row_is_no_bias_though_there_are_as_many_rows_as_classes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["Add", "Gemm"])
+def test_a_number_a_row_is_no_bias_though_there_are_as_many_rows_as_classes(
+    tmp_path: Path, how: str
+) -> None:
     nodes = [node("MatMul", ["x", "w"], "y"), node("Add", ["y", "column"], "out")]
+    if how == "Gemm":
+        nodes = [node("Gemm", ["x", "w", "column"], "out")]
     path = save(tmp_path / "m.onnx", nodes, {"w": W, "column": STEEP}, [4, D])
     found = find(path)
     assert found.head.bias is None
@@ -522,3 +527,11 @@ def test_rows_beside_nan_are_rounded_to_8_bits_with_it(tmp_path: Path) -> None:
         q, s, z = run_onnx(path, x.astype(np.float32), "q", "s", "z")
         if np.isfinite(s):
             assert domain.contains((rows(q) - z) * s).all()
+
+
+def test_a_tensor_that_is_only_named_like_a_bias_is_none(tmp_path: Path) -> None:
+    nodes = [node("Add", ["x", "fc.bias"], "h"), node("MatMul", ["h", "fc.weight"], "out")]
+    weight = RNG.normal(size=(D, D)).astype(np.float32)
+    path = save_onnx(tmp_path / "m.onnx", nodes, {"fc.bias": c(np.arange(D)), "fc.weight": weight},
+                     ["n", D])  # fmt: skip
+    assert find(path).head.bias is None

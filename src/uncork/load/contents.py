@@ -13,6 +13,7 @@ import numpy as np
 from uncork.domain import Domain
 from uncork.errors import UncorkError
 
+_BY_HAND = "named by hand"
 _LISTED = 8  # how many tensors an error names before it says "and N more"
 
 
@@ -175,7 +176,8 @@ def choose_by_hand(
                 f"{classes} classes and {features} features" + (f": {hint}" if hint else "")
             )
         return replace(choice, bias=offset, bias_name=bias)
-    if choice.bias_name is not None:
+    # A graph shows what is added to the logits, and that nothing is.
+    if choice.bias_name is not None or (contents.format == "onnx" and choice.why != _BY_HAND):
         return choice
     # `paired_bias` only ever returns a vector of the right length.
     partner = paired_bias(contents.tensors, choice.weight_name, classes)
@@ -210,7 +212,7 @@ def _turned(contents: Contents, tensor: Tensor | None, transpose: bool) -> Choic
     if choice is None:
         assert tensor is not None
         matrix = as_matrix(contents.path, tensor)
-        choice = Choice(matrix, None, tensor.name, None, "named by hand")
+        choice = Choice(matrix, None, tensor.name, None, _BY_HAND)
     elif tensor is not None:
         choice = replace(choice, why=f"named by hand, {choice.why}")
     if not transpose or _columns_already(contents, choice):

@@ -61,9 +61,13 @@ def build_head(graph: Graph, index: int, between: set[int]) -> tuple[Choice, set
             bias_name = node.input[2]
             if not constants.is_constant(bias_name):
                 raise UncorkError(f"{path}: the bias {bias_name!r} of the head is no constant")
-            bias = _vector(path, bias_name, constants.value(bias_name), weight.shape[0])
-            bias = _times(path, bias_name, bias, attribute(node, "beta", 1.0))
-            bias_name = constants.origin(bias_name)
+            added = constants.value(bias_name)
+            if added.ndim == 2 and added.shape[1] == 1 < added.shape[0]:
+                bias_name = None  # one number a row: alike for all its classes
+            else:
+                bias = _vector(path, bias_name, added, weight.shape[0])
+                bias = _times(path, bias_name, bias, attribute(node, "beta", 1.0))
+                bias_name = constants.origin(bias_name)
     elif node.op_type == "MatMulInteger":
         zero = None
         if len(node.input) > 3 and node.input[3]:
