@@ -131,9 +131,10 @@ def _site(graph: Graph, index: int, side: int, logits: str) -> Site:
         return replace(site, in_steps=(node.input[1], zero))
     if node.op_type == "MatMulInteger":
         maker = graph.node_of(site.input)
-        rounded = maker is not None and graph.op(maker) == "DynamicQuantizeLinear"
-        if rounded and maker.output[0] == site.input and zero == maker.output[2]:
-            return replace(site, dynamic=(maker.output[1], maker.output[2]))
+        if maker is not None and graph.op(maker) == "DynamicQuantizeLinear":
+            q, scale, point = maker.output
+            if (q, point) == (site.input, zero):
+                return replace(site, dynamic=(scale, point))
         return replace(site, in_steps=("", zero))
     return site
 

@@ -96,7 +96,7 @@ def clip(ranges: Ranges, node: Any) -> Value:
         raise Nothing("its limits are the wrong way round")
     value = ranges.inputs(node, 0)[0]
     if not value.kind.is_float:
-        low, high = np.clip(value.lower, *ends), np.clip(value.upper, *ends)
+        low, high = (np.clip(end, ends[0], ends[1]) for end in value.bounds)
         return fresh(node.output[0], value.kind, value.dims, (low, high), nan=False, like=value)
     return one(ranges, node, (ends[0], ends[1]))
 

@@ -98,7 +98,8 @@ def recurrent(ranges: Ranges, node: Any) -> list[Value | None]:
     value = ranges.inputs(node, 0)[0]
     if not value.kind.is_float:
         raise Nothing(f"its rule covers floats, not {value.kind.name}")
-    unit, assumed = value.kind.floats.unit, ()
+    unit = value.kind.floats.unit
+    assumed: tuple[Assumption, ...] = ()
     one = 1 + 64 * unit
     if op == "GRU":
         if ranges.given(node, 5):

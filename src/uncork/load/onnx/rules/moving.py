@@ -148,13 +148,13 @@ def concatenated(ranges: Ranges, node: Any) -> Value:
     dims = ranges.dims(node)
     first, nan = values[0], any(value.nan for value in values)
     label = " beside ".join(list(dict.fromkeys(v.label for v in values if v.label))[:3])
-    words = {
+    words: dict[str, Any] = {
         "label": label, "trail": tuple(dict.fromkeys(t for v in values for t in v.trail)),
         "assumed": tuple(a for v in values for a in v.assumed),
     }  # fmt: skip
     if dims is None or any(value.dims is None or len(value.dims) != len(dims) for value in values):
-        ends = min(v.hull[0] for v in values), max(v.hull[1] for v in values)
-        made = fresh(node.output[0], first.kind, dims, tuple(map(np.asarray, ends)), nan, **words)
+        hull = min(v.hull[0] for v in values), max(v.hull[1] for v in values)
+        made = fresh(node.output[0], first.kind, dims, tuple(map(np.asarray, hull)), nan, **words)
         return made.through(node, "Concat")
     axis = int(attribute(node, "axis", 0)) % len(dims)
     sizes = [value.dims[axis] for value in values if value.dims is not None]

@@ -480,6 +480,7 @@ def affine_rows(ranges: Ranges, node: Any, op: str, a: Value, b: Value) -> Rows 
             continue
         if not np.isfinite(fixed.astype(np.float64)).all():
             return None
+        number: np.ndarray
         if fixed.size == 1:
             number = fixed.reshape(()).astype(np.float64)
         elif fixed.ndim >= -rows.axis and fixed.shape[rows.axis] == fixed.size == rows.size:
