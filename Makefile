@@ -18,7 +18,7 @@ FIND_MODEL := import importlib.util as u; \
 	print(u.find_spec("rapidocr_onnxruntime").submodule_search_locations[0] \
 	+ "/models/ch_PP-OCRv4_rec_infer.onnx")
 
-.PHONY: demo test test-gpu models bench lint style docs clean
+.PHONY: demo test test-gpu models fuzz bench lint style docs clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/uncork audit "$$($(BIN)/python -c '$(FIND_MODEL)')" --report demo-report.html
@@ -38,14 +38,17 @@ test: style
 test-gpu:
 	@$(PYTHON) tests/on_gpu.py
 
-# Random models held against the domains claimed for them: `make fuzz COUNT=8000 SEED=1`.
-.PHONY: fuzz
+# Random graphs and modules held against what runs them: `make fuzz COUNT=50000 SEED=1`, or
+# SECONDS=600 for the ONNX graphs.
 COUNT ?= 1000
+SECONDS ?= 0
 SEED ?= 0
+FUZZ := PYTHONPATH=src:tests/load OMP_NUM_THREADS=1 $(BIN)/python -m fuzz_domains
 fuzz: $(VENV)/.test
-	$(BIN)/python -m tests.load.fuzz_domains.torch_modules --count $(COUNT) --seed $(SEED)
-	$(BIN)/python -m tests.load.fuzz_domains.keras_models --count $(COUNT) --seed $(SEED)
-	$(BIN)/python -m tests.load.fuzz_domains.tflite_models --count $(COUNT) --seed $(SEED)
+	$(FUZZ) --count $(COUNT) --seconds $(SECONDS) --seed $(SEED)
+	$(FUZZ).torch_modules --count $(COUNT) --seed $(SEED)
+	$(FUZZ).keras_models --count $(COUNT) --seed $(SEED)
+	$(FUZZ).tflite_models --count $(COUNT) --seed $(SEED)
 
 lint: style
 	$(BIN)/mypy
@@ -63,7 +66,6 @@ models: $(VENV)/.test
 # traceback. `make fuzz-files FILES=1000 SEED=7`
 .PHONY: fuzz-files
 FILES ?= 100000
-SEED ?= 0
 fuzz-files: $(VENV)/.test
 	cd tests/load && PYTHONPATH=.:.. OMP_NUM_THREADS=1 \
 		../../$(BIN)/python fuzz_files.py --files $(FILES) --seed $(SEED)

@@ -15,6 +15,7 @@ from uncork.domain import Domain
 from uncork.errors import UncorkError
 from uncork.text import printable as printable  # for the readers beside this file
 
+_BY_HAND = "named by hand"
 _LISTED = 8  # how many tensors an error names before it says "and N more"
 
 
@@ -206,7 +207,9 @@ def choose_by_hand(
                 f"{classes} classes and {features} features" + (f": {hint}" if hint else "")
             )
         return _whole(contents, replace(choice, bias=offset, bias_name=bias))
-    if choice.bias_name is not None or choice.bias_settled:
+    # A graph shows what is added to the logits, and that nothing is.
+    shown = contents.format == "onnx" and choice.why != _BY_HAND
+    if choice.bias_name is not None or choice.bias_settled or shown:
         return _whole(contents, choice)
     # `paired_bias` only ever returns a vector of the right length.
     partner = paired_bias(contents.tensors, choice.weight_name, classes)
@@ -304,7 +307,7 @@ def _turned(contents: Contents, tensor: Tensor | None, transpose: bool) -> Choic
     if choice is None:
         assert tensor is not None
         matrix = as_matrix(contents.path, tensor)
-        choice = Choice(matrix, None, tensor.name, None, "named by hand")
+        choice = Choice(matrix, None, tensor.name, None, _BY_HAND)
     elif tensor is not None:
         choice = replace(choice, why=f"named by hand, {choice.why}")
     if not transpose or _columns_already(contents, choice):

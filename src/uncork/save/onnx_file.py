@@ -11,6 +11,7 @@ import numpy as np
 from uncork.errors import UncorkError
 from uncork.load.onnx.head import build_head
 from uncork.load.onnx.linear import weight_input
+from uncork.load.onnx.shapes import Graph
 from uncork.load.onnx.tensors import Constants, attribute
 from uncork.load.source import Found
 from uncork.save.write import rounded
@@ -35,7 +36,7 @@ def write_onnx(found: Found, weight: np.ndarray, bias: np.ndarray | None, out: P
     model.ParseFromString(path.read_bytes())
     _check_external(path, model, out)
     graph = model.graph
-    edit = _Edit(path, model, Constants(path, graph))
+    edit = _Edit(path, model, Constants(path, model))
     index, used = _head_node(found, graph, edit.constants)
     node = graph.node[index]
     side = weight_input(node, edit.constants)
@@ -64,6 +65,7 @@ def _head_node(found: Found, graph: Any, constants: Constants) -> tuple[int, set
     """The head's linear node, and the nodes after it that are part of the head."""
     path, nodes = found.contents.path, list(graph.node)
     refused = f"{path}: {found.weight_name} is not used as it is stored"
+    shapes = Graph(constants)
     for k in reversed(range(len(nodes))):
         side = weight_input(nodes[k], constants)
         if side is None or constants.origin(nodes[k].input[side]) != found.weight_name:
@@ -71,7 +73,7 @@ def _head_node(found: Found, graph: Any, constants: Constants) -> tuple[int, set
         if nodes[k].op_type not in _WRITTEN:
             refused = f"{path}: the head is quantised"
             continue
-        choice, used, *_ = build_head(path, nodes, constants, k, set(range(k + 1, len(nodes))))
+        choice, used, *_ = build_head(shapes, k, set(range(k + 1, len(nodes))))
         raw = constants.value(nodes[k].input[side])
         matrix = raw.reshape(raw.shape[:2] if nodes[k].op_type == "Conv" else raw.shape[-2:])
         if not np.array_equal(choice.weight, found.head.weight):

@@ -1,6 +1,6 @@
 """Random Keras models: every class with a rule, its settings and calls, saved in both formats.
 
-python -m tests.load.fuzz_domains.keras_models --count 1000 --seed 0
+python -m fuzz_domains.keras_models --count 1000 --seed 0
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Random TensorFlow Lite graphs: every operator with a rule, floats and integers, both kernels.
 
-python -m tests.load.fuzz_domains.tflite_models --count 1000 --seed 0
+python -m fuzz_domains.tflite_models --count 1000 --seed 0
 """
 
 from __future__ import annotations

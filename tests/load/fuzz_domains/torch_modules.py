@@ -1,6 +1,6 @@
 """Random torch modules: every class with a rule, its settings, both modes, hooks and repetitions.
 
-python -m tests.load.fuzz_domains.torch_modules --count 1000 --seed 0
+python -m fuzz_domains.torch_modules --count 1000 --seed 0
 """
 
 from __future__ import annotations

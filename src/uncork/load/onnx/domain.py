@@ -1,130 +1,170 @@
 """Which inputs can arrive at the head of an ONNX graph: a walk back from its input.
 
-The walk follows shape ops, activations, sums and products until it meets what it knows nothing
-about (a convolution, attention, the model's own input). Then ranges are worked out in the order of
-the graph, from there to the head. Linear maps are folded in where nothing but other linear maps
-lies between them and the head.
+The walk follows ops that have a rule until it meets one that has none (a convolution, attention) or
+the model's own input. Then what is known of each value is worked out in the order of the graph,
+from there to the head. Linear maps are folded in where nothing but other linear maps lies between
+them and the head.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from uncork.domain import Box
-from uncork.load.contents import Choice, FoundDomain, printable
-from uncork.load.onnx.graph import Graph
-from uncork.load.onnx.intervals import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Arithmetic
-from uncork.load.onnx.layers import LINEAR, RECURRENT
-from uncork.load.onnx.norms import norm_spelled_out
-from uncork.load.onnx.ops import KNOWN_OPS, NORMS, Ranges
-from uncork.load.onnx.quantised import in_8_bits, steps
+import numpy as np
+
+from uncork.domain import Domain
+from uncork.load.contents import Choice, FoundDomain, UnknownDomain, printable
+from uncork.load.onnx.assumptions import Assumption
+from uncork.load.onnx.ranges import Ranges
+from uncork.load.onnx.rules.norms import norm_ending_in
+from uncork.load.onnx.rules.quantised import stands_for
+from uncork.load.onnx.rules.table import RULES, Nothing
+from uncork.load.onnx.shapes import Graph
 from uncork.load.onnx.site import Site
-from uncork.load.onnx.tensors import attribute
+from uncork.load.onnx.value import Value, fresh
 
 _MOST_NODES = 4096
-_OWN_RANGE = ("Softmax", "Hardmax", *NORMS, *RECURRENT)  # what goes in does not matter
+_NAMED = 6  # nodes of the way to the head that are named
+_LINEAR = ("MatMul", "Gemm", "Conv")
+# What goes into these does not matter.
+_OWN_RANGE = {
+    "Softmax", "Hardmax", "LSTM", "RNN", "com.microsoft::DynamicQuantizeLSTM", "ConstantOfShape",
+    "LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization", "LpNormalization",
+    "com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization",
+}  # fmt: skip
 _AFFINE = {
     "Identity", "Cast", "CastLike", "Dropout", "Reshape", "Flatten", "Squeeze", "Unsqueeze",
-    "Transpose", "Slice", "Gather", "Split", "GlobalAveragePool", "ReduceMean", *LINEAR,
+    "Transpose", "Slice", "Gather", "Split", "GlobalAveragePool", "ReduceMean", *_LINEAR,
 }  # fmt: skip
-_TYPES: dict[str, Arithmetic] = {
-    "float64": FLOAT64, "float16": FLOAT16, "bfloat16": BFLOAT16,
-}  # fmt: skip
-_CASTS = {10: FLOAT16, 16: BFLOAT16}  # TensorProto.DataType
 
 
-def domain_before(graph: Graph, site: Site, choice: Choice) -> FoundDomain | None:
-    """The inputs that can arrive at the head, as far as the graph shows; None where it does not."""
-    features = int(choice.weight.shape[1])
-    axis = site.axis
-    if site.in_steps is not None:
-        return _in_steps(graph, site)
-    order, complete = _needed(graph, site)
-    ranges = Ranges(graph, _arithmetic(graph, choice, order))
+@dataclass(frozen=True)
+class Arriving:
+    """What is known of what arrives at a head: the domain (None: nothing), from what, and what was
+    taken for granted."""
+
+    domain: Domain | None
+    value: Value | None
+    why: str
+    assumed: tuple[Assumption, ...] = ()
+
+
+def domain_before(graph: Graph, site: Site, choice: Choice) -> FoundDomain | UnknownDomain:
+    """The inputs that can arrive at the head, as far as the graph shows, or what stopped it."""
+    found = arriving(graph, site, int(choice.weight.shape[1]))
+    if found.domain is None:
+        return UnknownDomain(printable(found.why))
+    texts = dict.fromkeys(assumption.text for assumption in found.assumed)
+    return FoundDomain(found.domain, printable(found.why), printable("; ".join(texts)))
+
+
+def arriving(graph: Graph, site: Site, features: int) -> Arriving:
+    """As `domain_before`, with everything it rests on."""
+    ranges = Ranges(graph)
+    order, complete = _needed(graph, site, ranges)
     for k in order:
         ranges.visit(graph.nodes[k])
-    value = ranges.of(site.input)
-    if site.quantised is not None and not value.known:
-        value = in_8_bits(graph, *site.quantised, site.input) or value
-    found = None if axis is None else value.domain(axis, features)
+    try:
+        value = _at_the_head(ranges, site)
+    except Nothing as nothing:
+        return Arriving(None, None, f"nothing is known of what arrives there, {nothing}")
+    found = None if site.axis is None else value.domain(site.axis, features)
     if found is None:
-        return None
-    through = f", through {', '.join(value.trail)}" if value.trail else ""
-    why = f"{value.label or 'the graph'}{through}, precedes the head"
-    notes = list(dict.fromkeys(ranges.notes))
+        return Arriving(None, value, f"nothing bounds what {value.stopped or 'arrives'} leaves")
+    why = f"{_way(value)}, precedes the head"
     if not complete:
-        notes.append(f"only the last {_MOST_NODES} nodes were looked at")
-    return FoundDomain(found, printable(why), printable("; ".join(notes)))
+        why += f" (only the last {_MOST_NODES} nodes were looked at)"
+    return Arriving(found, value, why, value.assumed)
 
 
-def _needed(graph: Graph, site: Site) -> tuple[list[int], bool]:
-    """The nodes whose ranges matter, in the order of the graph, and whether these are all."""
-    start = graph.maker.get(site.input)
-    if start is None or start >= site.node:
-        graph.before(site.node, site.input)
+def _at_the_head(ranges: Ranges, site: Site) -> Value:
+    """What is known of the head's x: of its input, or of what whole numbers there stand for."""
+    graph, value = ranges.graph, ranges.of(site.input)
+    if site.dynamic is not None:
+        maker = graph.node_of(site.input)
+        assert maker is not None
+        given = ranges.of(maker.input[0])
+        bounds = stands_for(given)
+        if bounds is None:
+            raise Nothing(f"as nothing bounds {given.stopped or 'what is rounded to 8 bits'}")
+        return fresh("", given.kind, given.dims, bounds, given.nan, like=given,
+                     label=f"{given.label}, rounded to 8 bits")  # fmt: skip
+    names = site.quantised or site.in_steps
+    if names is None:
+        if not value.kind.is_float:
+            raise Nothing(f"as its inputs are {value.kind.name}")
+        return value
+    zero = graph.number(names[1]) if names[1] else 0.0
+    scale = graph.number(names[0]) if site.quantised is not None else 1.0
+    if zero is None or scale is None or not scale > 0 or not np.isfinite(scale):
+        raise Nothing("as its scale and zero point are not fixed")
+    # Whole numbers of 16 bits times a float32 are exact in float64.
+    ends = (value.lower - zero) * scale, (value.upper - zero) * scale
+    label = value.label or f"{int(value.kind.most - value.kind.least) + 1} steps"
+    if site.in_steps is not None:
+        label = f"{label}, counted in steps"
+    else:
+        label = f"{label} of {scale:.6g}"
+    return fresh("", value.kind, value.dims, ends, nan=False, like=value, label=label)
+
+
+def _way(value: Value) -> str:
+    """What the bounds come from, and the nodes between that and the head."""
+    trail = value.trail
+    if len(trail) > _NAMED:
+        trail = (*trail[: _NAMED - 2], f"{len(trail) - _NAMED + 1} more nodes", trail[-1])
+    return (value.label or "the graph") + (f", through {', '.join(trail)}" if trail else "")
+
+
+def _needed(graph: Graph, site: Site, ranges: Ranges) -> tuple[list[int], bool]:
+    """The nodes whose values matter, in the order of the graph, and whether these are all."""
+    start = graph.before(site.node, site.input)
+    if start is None:
         return [], True
     seen: dict[int, bool] = {}  # node: whether all between it and the head is affine
     todo = [(start, True)]
-    while todo:
+    while todo and len(seen) < _MOST_NODES:
         k, affine = todo.pop()
         if seen.get(k, False) or (k in seen and not affine):
             continue
-        if len(seen) >= _MOST_NODES:
-            return sorted(seen), False
         node = graph.nodes[k]
-        if node.op_type not in KNOWN_OPS or (node.op_type in LINEAR and not affine):
+        op = graph.op(node)
+        if op not in RULES or (op in _LINEAR and not affine):
             continue
         seen[k] = affine
-        if node.op_type in ("Mul", "Div") and norm_spelled_out(graph, node) is not None:
+        if op in _LINEAR:
+            ranges.folding.add(id(node))
+        if op in ("Mul", "Div") and _ends_a_norm(ranges, node):
             continue
-        for name in _inputs(graph, node):
+        for name in _inputs(op, node):
             maker = graph.before(k, name)
-            if maker is not None and not graph.constants.is_constant(name):
-                todo.append((maker, affine and _is_affine(graph, node)))
-    return sorted(seen), True
+            if maker is not None and not graph.constants.is_fixed(name):
+                todo.append((maker, affine and _is_affine(graph, op, node)))
+    return sorted(seen), not todo
 
 
-def _inputs(graph: Graph, node: Any) -> list[str]:
-    """The inputs a node's range depends on."""
-    if node.op_type == "GRU":
-        return [name for name in node.input[5:6] if name]
-    if node.op_type in _OWN_RANGE or node.op_type == "ConstantOfShape":
+def _ends_a_norm(ranges: Ranges, node: Any) -> bool:
+    try:
+        return norm_ending_in(ranges, node) is not None
+    except Nothing:
+        return False
+    finally:
+        ranges.values.clear()  # what was looked at here was looked at too early
+
+
+def _inputs(op: str, node: Any) -> list[str]:
+    """The inputs that what is known of a node's results depends on."""
+    if op in _OWN_RANGE:
         return []
-    if node.op_type == "Where":
+    if op == "GRU":
+        return [name for name in node.input[5:6] if name]
+    if op == "Where":
         return [name for name in node.input[1:] if name]
-    if node.op_type in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Concat", *LINEAR):
-        return [name for name in node.input if name]
-    return [name for name in node.input[:1] if name]
+    return [name for name in node.input if name]
 
 
-def _is_affine(graph: Graph, node: Any) -> bool:
-    if node.op_type in ("Add", "Sub", "Mul", "Div"):
-        return any(graph.constants.is_constant(name) for name in node.input)
-    return node.op_type in _AFFINE
-
-
-def _arithmetic(graph: Graph, choice: Choice, order: list[int]) -> Arithmetic:
-    """The coarsest float type that anything on the way is computed in."""
-    types = [_TYPES.get(choice.weight.dtype.name, FLOAT32)]
-    if choice.weight.dtype.name == "float64":  # dequantised here, or scaled: float32 in the graph
-        types = [FLOAT32]
-    for k in order:
-        node = graph.nodes[k]
-        if node.op_type == "Cast":
-            types.append(_CASTS.get(int(attribute(node, "to", 1)), FLOAT32))
-        for name in node.input:
-            stored = graph.constants.stored.get(name)
-            if stored is not None:
-                types.append(_CASTS.get(int(stored.data_type), FLOAT32))
-    return min(types, key=lambda a: a.bits)
-
-
-def _in_steps(graph: Graph, site: Site) -> FoundDomain | None:
-    """Inputs counted in steps of a quantised layer: integers of 8 bits, less the zero point."""
-    assert site.in_steps is not None
-    found = steps(graph, *site.in_steps)
-    if found is None:
-        return None
-    scale, zero, least, most = found
-    why = f"inputs are counted in steps of {scale:.6g}, of which 8 bits hold {most - least + 1}"
-    return FoundDomain(Box(least - zero, most - zero), why)
+def _is_affine(graph: Graph, op: str, node: Any) -> bool:
+    if op in ("Add", "Sub", "Mul", "Div"):
+        return any(graph.constants.is_fixed(name) for name in node.input)
+    return op in _AFFINE

@@ -13,13 +13,15 @@ from uncork.load.contents import (
     Choice,
     Contents,
     FoundDomain,
+    UnknownDomain,
     listing,
 )
 from uncork.load.decisions import sigmoids
+from uncork.load.onnx.after import follow
 from uncork.load.onnx.domain import domain_before
-from uncork.load.onnx.graph import Graph
 from uncork.load.onnx.head import build_head
 from uncork.load.onnx.linear import HEADS, weight_input
+from uncork.load.onnx.shapes import Graph
 from uncork.load.onnx.site import Site
 from uncork.load.onnx.tensors import Constants
 from uncork.load.vocabulary.labels import labels_from_metadata
@@ -30,18 +32,12 @@ _MOST_BYTES = 2**31 - 1  # a protobuf message cannot be longer
 _FIRST_INPUT = {
     "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Cast", "CastLike",
     "Dropout", "Softmax", "LogSoftmax", "Hardmax", "Sigmoid", "Exp", "Log", "Neg", "Tanh", "Relu",
-    "Expand", "Tile", "Slice", "Gather", "Split", "Clip", "ArgMax", "TopK", "ReduceMax",
-    "ReduceSum", "ReduceLogSumExp", "ReduceMean", "Softplus", "Sqrt", "Reciprocal",
-    "GlobalAveragePool", "QuantizeLinear", "DequantizeLinear",
+    "Expand", "Tile", "Slice", "Gather", "Split", "Clip", "ArgMax", "ArgMin", "TopK", "ReduceMax",
+    "ReduceMin", "ReduceSum", "ReduceLogSumExp", "ReduceMean", "ReduceL2", "Softplus", "Sqrt",
+    "Reciprocal", "GlobalAveragePool", "QuantizeLinear", "DequantizeLinear", "Erf", "Atan",
+    "Softsign", "LeakyRelu", "Elu", "Celu", "Selu", "HardSigmoid", "Abs",
 }  # fmt: skip
 _EVERY_INPUT = {"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Where", "Concat", "Pow"}
-# After these the largest logit is still the largest value.
-_KEEPS_ARGMAX = {
-    "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Cast", "CastLike",
-    "Dropout", "Softmax", "LogSoftmax", "Hardmax", "Sigmoid", "Exp", "Log", "Tanh", "Expand",
-    "ArgMax", "TopK", "Softplus", "QuantizeLinear", "DequantizeLinear",
-    "ReduceMax", "ReduceSum", "ReduceLogSumExp", "Sub", "Div", "Add", "Mul", "Max",
-}  # fmt: skip
 _MOST_OUTPUTS = 1000
 _PREFERRED_OUTPUTS = ("logits", "logit", "scores", "probabilities", "probs", "output")
 
@@ -51,7 +47,8 @@ class OnnxModel:
 
     def __init__(self, path: Path, model: Any) -> None:
         self.path, self.model = path, model
-        self.constants = Constants(path, model.graph)
+        self.constants = Constants(path, model)
+        self.graph = Graph(self.constants)
         self.sites: dict[str, Site] = {}  # by the name of the weight
 
     def site(self, weight: str | None = None) -> tuple[Choice, Site]:
@@ -66,24 +63,22 @@ class OnnxModel:
         return choice, self.sites[choice.weight_name]
 
     def choose(self) -> Choice:
-        choice, site = _choose(self.path, self.model.graph, self.constants)
+        choice, site = _choose(self.graph)
         self.sites[choice.weight_name] = site
         return choice
 
     def around(self, name: str) -> Choice | None:
-        found = _around(self.path, self.model.graph, self.constants, name)
+        found = _around(self.graph, name)
         if found is None:
             return None
         self.sites[name] = found[1]
         return found[0]
 
-    def domain(self, choice: Choice) -> FoundDomain | None:
+    def domain(self, choice: Choice) -> FoundDomain | UnknownDomain | None:
         """What precedes the head, where the graph shows it and uses the weight as chosen."""
         if choice.weight_name not in self.sites and self.around(choice.weight_name) is None:
             return None
-        site = self.sites[choice.weight_name]
-        graph = Graph(self.path, self.model.graph, self.constants)
-        return domain_before(graph, site, choice)
+        return domain_before(self.graph, self.sites[choice.weight_name], choice)
 
 
 def open_onnx(path: Path) -> OnnxModel:
@@ -135,16 +130,16 @@ def _check_text(path: Path, model: Any) -> None:
             raise UncorkError(f"{path} holds a name that is not UTF-8, {text[:40]!r}: damaged")
 
 
-def _choose(path: Path, graph: Any, constants: Constants) -> tuple[Choice, Site]:
+def _choose(graph: Graph) -> tuple[Choice, Site]:
     """The one linear map that the outputs come from."""
-    nodes = list(graph.node)
-    producer = {output: k for k, node in enumerate(nodes) for output in node.output if output}
-    if len(graph.output) > _MOST_OUTPUTS:
-        raise UncorkError(f"{path} has {len(graph.output)} outputs: too many for a model")
+    path, constants, nodes = graph.path, graph.constants, graph.nodes
+    outputs = constants.model.graph.output
+    if len(outputs) > _MOST_OUTPUTS:
+        raise UncorkError(f"{path} has {len(outputs)} outputs: too many for a model")
     found: dict[str, tuple[set[int], set[int], set[str]]] = {}
-    for output in graph.output:
-        if output.name in producer:
-            found[output.name] = _walk_back(path, nodes, producer, constants, output.name)
+    for output in outputs:
+        if output.name in graph.maker:
+            found[output.name] = _walk_back(graph, output.name)
     reached = {name: heads for name, (heads, _, _) in found.items() if heads}
     for name in _PREFERRED_OUTPUTS:
         if name in reached:
@@ -169,104 +164,92 @@ def _choose(path: Path, graph: Any, constants: Constants) -> tuple[Choice, Site]
             "name one with --weight"
         )
     output = next(name for name, reached_heads in reached.items() if reached_heads == heads)
-    _, between, ends_of_output = found[output]
-    choice, used, site = build_head(path, nodes, constants, heads.pop(), between)
-    later = sorted(between - used)
-    pooled = _averaged(nodes, later, site)
-    after = [nodes[k] for k in later if k != pooled]
-    changes = {node.op_type for node in after if not _keeps_argmax(node, constants)}
-    site = replace(site, pooled=pooled is not None)
-    # A quantised head multiplies by the scale of its inputs: positive, and alike for all classes.
-    odd = sorted(changes | (ends_of_output - {"DynamicQuantizeLinear"}))
-    notes = choice.notes
-    if odd:
-        notes += (
-            f"output {output!r} depends on {', '.join(odd)} besides the head: verdicts are about "
-            "the head's own argmax",
+    between = found[output][1]
+    choice, used, site = build_head(graph, heads.pop(), between)
+    return _followed(graph, choice, site, used, between, output)
+
+
+def _followed(
+    graph: Graph, choice: Choice, site: Site, used: set[int], between: set[int], output: str
+) -> tuple[Choice, Site]:
+    """The head with what is to be said of the way from its logits to the output."""
+    pooled, logits, axis = _averaged(graph, sorted(between - used), site)
+    site = replace(site, pooled=pooled)
+    end = follow(graph, between, logits, axis, len(choice.weight), output)
+    if end.refused:
+        raise AmbiguousError(
+            f"{graph.path}: {end.refused}: name the weight with --weight to audit it all the same"
         )
-    if any(node.op_type == "Sigmoid" for node in after):
+    notes = choice.notes
+    if any(graph.op(graph.nodes[k]) == "Sigmoid" for k in between - used):
         notes += (sigmoids(f"output {output!r}"),)
-    why = f"{choice.why}, the last linear layer before output {output!r}"
-    if pooled is not None:
+    if pooled:
         notes += (
             "the logits are averaged over positions, which is the head of the averaged input: "
             "that lies in every convex domain the inputs lie in",
         )
-    return replace(choice, why=why, notes=notes), site
+    why = f"{choice.why}, the last linear layer before output {output!r}"
+    return replace(choice, why=why, notes=notes, doubts=choice.doubts + end.doubts), site
 
 
-def _averaged(nodes: list[Any], later: list[int], site: Site) -> int | None:
-    """The node that averages a 1×1 convolution's logits over all positions, if nothing but steps
-    that keep their values comes before it."""
+def _averaged(graph: Graph, later: list[int], site: Site) -> tuple[bool, str, int | None]:
+    """Whether a 1×1 convolution's logits are averaged over all positions, with nothing but steps
+    that keep their values before that; and the logits from there on, with their axis."""
     value = site.logits
     for k in later:
-        node = nodes[k]
+        node = graph.nodes[k]
         if not node.input or node.input[0] != value:
             continue
-        if node.op_type == "GlobalAveragePool" and nodes[site.node].op_type == "Conv":
-            return k
-        if node.op_type not in ("Identity", "Cast", "Dropout"):
-            return None
+        op = graph.op(node)
+        if op == "GlobalAveragePool" and graph.nodes[site.node].op_type == "Conv":
+            return True, node.output[0], site.class_axis
+        if op not in ("Identity", "Cast", "Dropout"):
+            break
         value = node.output[0]
-    return None
+    return False, site.logits, site.class_axis
 
 
-def _walk_back(
-    path: Path, nodes: list[Any], producer: dict[str, int], constants: Constants, output: str
-) -> tuple[set[int], set[int], set[str]]:
+def _walk_back(graph: Graph, output: str) -> tuple[set[int], set[int], set[str]]:
     """From an output: the linear layers met first, what lies between, what else it comes from."""
     heads: set[int] = set()
     between: set[int] = set()
     ends: set[str] = set()
-    todo = [producer[output]]
+    todo = [graph.maker[output]]
     while todo:
         k = todo.pop()
         if k in between or k in heads:
             continue
-        node = nodes[k]
-        if weight_input(node, constants) is not None:
+        node = graph.nodes[k]
+        if weight_input(node, graph.constants) is not None:
             heads.add(k)
             continue
-        if node.op_type in _FIRST_INPUT:
+        op = graph.op(node)
+        if op in _FIRST_INPUT:
             inputs = list(node.input[:1])
-        elif node.op_type in _EVERY_INPUT:
+        elif op in _EVERY_INPUT:
             inputs = list(node.input)
         else:
-            if node.op_type not in ("Shape", "Constant", "ConstantOfShape", "Range"):
-                ends.add(node.op_type)
+            if op not in ("Shape", "Constant", "ConstantOfShape", "Range"):
+                ends.add(op)
             continue
         between.add(k)
         for name in inputs:
-            if not name or constants.is_constant(name):
+            if not name or graph.constants.is_constant(name):
                 continue
-            if name not in producer:
+            maker = graph.before(k, name)
+            if maker is None:
                 ends.add(f"input {name!r}")
             else:
-                # ONNX demands that a value is made before it is used, which rules out cycles.
-                if producer[name] >= k:
-                    raise UncorkError(
-                        f"{path}: the graph uses {name!r} before it is made: it has a cycle or is "
-                        "damaged"
-                    )
-                todo.append(producer[name])
+                todo.append(maker)
     return heads, between, ends
 
 
-def _keeps_argmax(node: Any, constants: Constants) -> bool:
-    """Whether the class with the largest value stays the same through this node."""
-    if node.op_type in _EVERY_INPUT:
-        fixed = [constants.value(i) for i in node.input if i and constants.is_constant(i)]
-        if any(value.size > 1 for value in fixed):  # a constant of its own for each class
-            return False
-    return node.op_type in _KEEPS_ARGMAX
-
-
-def _around(path: Path, graph: Any, constants: Constants, name: str) -> tuple[Choice, Site] | None:
+def _around(graph: Graph, name: str) -> tuple[Choice, Site] | None:
     """The head whose weight is that tensor, as the graph uses it; None where no layer does."""
-    nodes = list(graph.node)
+    nodes, constants = graph.nodes, graph.constants
     for k in reversed(range(len(nodes))):
         side = weight_input(nodes[k], constants)
         if side is not None and constants.origin(nodes[k].input[side]) == name:
-            choice, _, site = build_head(path, nodes, constants, k, set(range(k + 1, len(nodes))))
+            choice, _, site = build_head(graph, k, set(range(k + 1, len(nodes))))
             return choice, site
     return None

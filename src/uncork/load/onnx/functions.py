@@ -34,9 +34,13 @@ class Expression:
     terms: tuple[Expression, ...] = ()
     numbers: tuple[float, ...] = ()
     size: int = field(init=False)
+    text: str = field(init=False)  # the expression as it reads: two of one text are alike
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", 1 + sum(term.size for term in self.terms))
+        inner = ", ".join([*(term.text for term in self.terms), *map(repr, self.numbers)])
+        text = f"{self.op}({inner})" if self.short else ""
+        object.__setattr__(self, "text", text)
 
     @property
     def short(self) -> bool:
@@ -54,8 +58,7 @@ class Expression:
                 if term.op == "x":
                     known[id(term)] = x
                 elif term.op == "constant":
-                    number = np.full_like(x[0], term.numbers[0])
-                    known[id(term)] = number, number
+                    known[id(term)] = _number(arithmetic, term.numbers[0], x)
                 else:
                     known[id(term)] = apply(
                         arithmetic, term.op, [value(t) for t in term.terms], term.numbers
@@ -66,6 +69,8 @@ class Expression:
 
 
 X = Expression("x")
+_FOUND: dict[tuple[str, Arithmetic, float, float], tuple[float, float]] = {}  # searched before
+_MOST_FOUND = 4096
 
 
 def combine(op: str, *terms: Expression, numbers: tuple[float, ...] = ()) -> Expression:
@@ -99,25 +104,27 @@ def apply(a: Arithmetic, op: str, given: list[Bounds], numbers: tuple[float, ...
     if op == "Pow":
         return _power(a, x, numbers[0])
     if op == "Clip":
-        return np.clip(x[0], numbers[0], numbers[1]), np.clip(x[1], numbers[0], numbers[1])
+        low, high = _number(a, numbers[0], x)[0], _number(a, numbers[1], x)[1]
+        return np.clip(x[0], low, high), np.clip(x[1], low, high)
     if op == "HardSigmoid":
-        line = a.add(a.multiply(x, _number(numbers[0], x)), _number(numbers[1], x))
+        line = a.add(a.multiply(x, _number(a, numbers[0], x)), _number(a, numbers[1], x))
         return np.clip(line[0], 0.0, 1.0), np.clip(line[1], 0.0, 1.0)
     if op == "ThresholdedRelu":  # x above the threshold, else zero
-        above = np.where(x[0] > numbers[0], x[0], np.minimum(0.0, numbers[0]))
-        return above, np.where(x[1] > numbers[0], np.maximum(x[1], 0.0), 0.0)
+        low, high = _number(a, numbers[0], x)
+        above = np.where(x[0] > high, x[0], np.minimum(0.0, low))
+        return above, np.where(x[1] > low, np.maximum(x[1], 0.0), 0.0)
     positive = np.maximum(x[0], 0.0), np.maximum(x[1], 0.0)
     negative = np.minimum(x[0], 0.0), np.minimum(x[1], 0.0)
     if op == "Relu":
         return positive
     if op in ("LeakyRelu", "PRelu"):
-        return a.add(positive, a.multiply(negative, _number(numbers[0], x)))
+        return a.add(positive, a.multiply(negative, _number(a, numbers[0], x)))
     if op == "Celu":
-        negative = a.divide(negative, _number(numbers[0], x))
+        negative = a.divide(negative, _number(a, numbers[0], x))
     if op in ("Elu", "Celu", "Selu"):
-        bent = a.multiply(a.function("Expm1", negative), _number(numbers[0], x))
+        bent = a.multiply(a.function("Expm1", negative), _number(a, numbers[0], x))
         both = a.add(positive, bent)
-        return a.multiply(both, _number(numbers[1], x)) if op == "Selu" else both
+        return a.multiply(both, _number(a, numbers[1], x)) if op == "Selu" else both
     raise KeyError(op)
 
 
@@ -134,9 +141,10 @@ def _binary(a: Arithmetic, op: str, x: Bounds, y: Bounds) -> Bounds:
     return pick(x[0], y[0]), pick(x[1], y[1])
 
 
-def _number(value: float, like: Bounds) -> Bounds:
+def _number(a: Arithmetic, value: float, like: Bounds) -> Bounds:
+    """A number that the run-time holds in its own type, or in a finer one."""
     number = np.full_like(like[0], value)
-    return number, number
+    return a.outward(number, number)
 
 
 def _power(a: Arithmetic, x: Bounds, exponent: float) -> Bounds:
@@ -187,6 +195,17 @@ def range_of(
     expression: Expression, arithmetic: Arithmetic, lower: float, upper: float
 ) -> tuple[float, float]:
     """The least and the largest value for lower ≤ x ≤ upper, rigorously and sharply."""
+    key = (expression.text, arithmetic, lower, upper)
+    if key not in _FOUND:
+        if len(_FOUND) >= _MOST_FOUND:
+            _FOUND.clear()
+        _FOUND[key] = _search(expression, arithmetic, lower, upper)
+    return _FOUND[key]
+
+
+def _search(
+    expression: Expression, arithmetic: Arithmetic, lower: float, upper: float
+) -> tuple[float, float]:
     low = _least(expression, arithmetic, lower, upper)
     high = -_least(Expression("Neg", (expression,)), arithmetic, lower, upper)
     endless = np.sqrt(arithmetic.largest)  # reached only where x itself is endless

@@ -10,22 +10,24 @@ import numpy as np
 
 from uncork.errors import UncorkError
 from uncork.load.contents import Choice
+from uncork.load.onnx.after import axis_after
 from uncork.load.onnx.linear import data_axis, data_input, weight_input
+from uncork.load.onnx.shapes import Graph
 from uncork.load.onnx.site import Site
 from uncork.load.onnx.tensors import Constants, attribute, dequantise
+from uncork.load.onnx.value import node_name
 
-# One logit a class goes in, the same logits come out, perhaps in another shape or type.
-_SAME_LOGITS = {"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout"}
+# One logit a class goes in, the same logits come out, perhaps in another shape.
+_SAME_LOGITS = {"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout"}
 
 
-def build_head(
-    path: Path, nodes: list[Any], constants: Constants, index: int, between: set[int]
-) -> tuple[Choice, set[int], Site]:
+def build_head(graph: Graph, index: int, between: set[int]) -> tuple[Choice, set[int], Site]:
     """The head of linear node `index`, which of the nodes `between` it and the output it took, and
     where it sits.
 
     Scales and biases that follow the node are folded in only where that is exact.
     """
+    path, nodes, constants = graph.path, graph.nodes, graph.constants
     node = nodes[index]
     side = weight_input(node, constants)
     assert side is not None
@@ -36,6 +38,7 @@ def build_head(
         weight = weight.reshape(weight.shape[:2])
     weight = _matrix(path, weight_name, weight)
     notes: list[str] = []
+    doubts: tuple[str, ...] = ()
     bias: np.ndarray | None = None
     bias_name: str | None = None
     if node.op_type == "Conv":
@@ -47,10 +50,10 @@ def build_head(
     elif node.op_type in ("QLinearMatMul", "QGemm"):
         weight, bias, bias_name = _quantised(path, node, constants, weight, weight_name)
         what = "steps of its scale" if node.op_type == "QGemm" else "numbers"
-        notes.append(
-            f"{weight_name} is quantised and used exactly, its inputs counted in {what}; the model "
-            "also rounds the logits to 8 bits, where many classes can share first place"
-        )
+        notes.append(f"{weight_name} is quantised and used exactly, its inputs counted in {what}")
+        if node.op_type == "QLinearMatMul" or (len(node.input) > 7 and node.input[7]):
+            doubts = ("the model rounds the logits to 8 bits, where many classes can share first "
+                      f"place: {node.op_type} ({node_name(node)})",)  # fmt: skip
     elif node.op_type == "Gemm":
         weight = weight if attribute(node, "transB", 0) else weight.T
         weight = _times(path, weight_name, weight, attribute(node, "alpha", 1.0))
@@ -58,9 +61,13 @@ def build_head(
             bias_name = node.input[2]
             if not constants.is_constant(bias_name):
                 raise UncorkError(f"{path}: the bias {bias_name!r} of the head is no constant")
-            bias = _vector(path, bias_name, constants.value(bias_name), weight.shape[0])
-            bias = _times(path, bias_name, bias, attribute(node, "beta", 1.0))
-            bias_name = constants.origin(bias_name)
+            added = constants.value(bias_name)
+            if added.ndim == 2 and added.shape[1] == 1 < added.shape[0]:
+                bias_name = None  # one number a row: alike for all its classes
+            else:
+                bias = _vector(path, bias_name, added, weight.shape[0])
+                bias = _times(path, bias_name, bias, attribute(node, "beta", 1.0))
+                bias_name = constants.origin(bias_name)
     elif node.op_type == "MatMulInteger":
         zero = None
         if len(node.input) > 3 and node.input[3]:
@@ -73,33 +80,42 @@ def build_head(
     elif side == 1:
         weight = weight.T
 
-    follow = _Follower(path, nodes, constants, between, integer=node.op_type == "MatMulInteger")
+    logits = node.output[0]
+    site = _site(graph, index, side, logits)
+    follow = _Follower(graph, between, site, weight.shape[0])
     used: set[int] = set()
-    value = logits = node.output[0]
-    while (step := follow.next(value, weight.shape[0], has_bias=bias is not None)) is not None:
+    value = logits
+    while (step := follow.next(value, has_bias=bias is not None)) is not None:
         kind, k, constant_name, constant = step
         used.add(k)
         value = nodes[k].output[0]
         if kind != "same":
             logits = value
+            site = replace(site, class_axis=follow.axis)
         if kind == "scale":
             weight = _times(path, weight_name, weight, constant)
         elif kind == "divide" and bias is None:
             follow.divisor = _positive(path, nodes[k], constant) * follow.divisor
         elif kind == "bias":
-            added = _vector(path, constant_name, constant, weight.shape[0])
+            added = np.broadcast_to(np.asarray(constant).reshape(-1), (weight.shape[0],))
             added = _times(path, constant_name, added, follow.divisor)
             bias = added if bias is None else _plus(path, bias, added)
             bias_name = constants.origin(constant_name)
+    overridable = sorted({weight_name, bias_name or ""} & constants.overridable)
+    if overridable:
+        notes.append(
+            f"{' and '.join(overridable)} can be overridden when the model is run: verdicts are "
+            "about what is stored"
+        )
     choice = Choice(
         np.ascontiguousarray(weight), bias, weight_name, bias_name, f"weight of a {node.op_type}",
-        tuple(notes),
+        tuple(notes), doubts=doubts,
     )  # fmt: skip
-    return choice, used, _site(nodes, constants, index, side, logits)
+    return choice, used, replace(site, logits=logits)
 
 
-def _site(nodes: list[Any], constants: Constants, index: int, side: int, logits: str) -> Site:
-    node = nodes[index]
+def _site(graph: Graph, index: int, side: int, logits: str) -> Site:
+    node, constants = graph.nodes[index], graph.constants
     rank = None
     if node.op_type == "Conv":
         rank = len(constants.shape(node.input[side]))
@@ -114,9 +130,12 @@ def _site(nodes: list[Any], constants: Constants, index: int, side: int, logits:
     if node.op_type == "QGemm":
         return replace(site, in_steps=(node.input[1], zero))
     if node.op_type == "MatMulInteger":
-        maker = {o: n for n in nodes for o in n.output}.get(site.input)
-        if maker is not None and maker.op_type == "DynamicQuantizeLinear":
-            return replace(site, dynamic=(maker.output[1], maker.output[2]))
+        maker = graph.node_of(site.input)
+        if maker is not None and graph.op(maker) == "DynamicQuantizeLinear":
+            q, scale, point = maker.output
+            if (q, point) == (site.input, zero):
+                return replace(site, dynamic=(scale, point))
+        return replace(site, in_steps=("", zero))
     return site
 
 
@@ -145,62 +164,108 @@ def _quantised(
 class _Follower:
     """Steps from the linear node towards the output while the steps can be folded in."""
 
-    def __init__(
-        self, path: Path, nodes: list[Any], constants: Constants, between: set[int], integer: bool
-    ) -> None:
-        self.path, self.nodes, self.constants, self.integer = path, nodes, constants, integer
-        self.divisor = (
-            1.0  # the logits so far are (W x)/divisor: a later bias counts that much more
-        )
+    def __init__(self, graph: Graph, between: set[int], site: Site, classes: int) -> None:
+        self.graph, self.path, self.classes = graph, graph.path, classes
+        self.site, self.axis = site, site.class_axis
+        # Logits counted in steps of the inputs' scale: a bias in numbers is not one of theirs.
+        self.in_numbers = site.dynamic is None and not (site.in_steps and site.in_steps[0])
+        self.divisor = 1.0  # logits so far are (W x)/divisor: a later bias counts that much more
         self.users: dict[str, list[int]] = {}
-        self.producer = {o: node for node in nodes for o in node.output if o}
         for k in sorted(between):
-            for name in nodes[k].input:
+            for name in graph.nodes[k].input:
                 self.users.setdefault(name, []).append(k)
 
-    def next(self, value: str, classes: int, has_bias: bool) -> tuple[str, int, str, Any] | None:
+    def next(self, value: str, has_bias: bool) -> tuple[str, int, str, Any] | None:
         users = self.users.get(value, [])
-        if len(users) != 1:
+        if len(users) != 1 or self.axis is None:
             return None
         k = users[0]
-        node = self.nodes[k]
-        if node.op_type in _SAME_LOGITS and node.input[0] == value:
+        node = self.graph.nodes[k]
+        op = self.graph.op(node)
+        if node.input[0] == value and self._keeps(op, node):
             return "same", k, "", None
-        if node.op_type == "DequantizeLinear" and node.input[0] == value:
-            scale = self.constants.value(node.input[1])  # rounded logits: the same, but for that
-            return ("same", k, "", None) if scale.size == 1 else None
-        if len(node.input) != 2:
+        if len(node.input) != 2 or node.input[0] == node.input[1]:
             return None
         other = node.input[1] if node.input[0] == value else node.input[0]
-        if self.constants.is_constant(other):
-            constant = self.constants.value(other)
-            if node.op_type == "Add":
-                if constant.size not in (1, classes):
-                    return None
-                return "bias", k, other, constant
-            if has_bias:
-                # Scaling every logit alike changes no argmax; anything else is not a head's bias.
-                if node.op_type in ("Mul", "Div") and constant.size == 1:
-                    _positive(self.path, node, constant)
-                    return "same", k, "", None
-                return None
-            if node.op_type == "Mul":
-                return "scale", k, other, constant
-            if node.op_type == "Div" and node.input[0] == value and constant.size == 1:
-                return "divide", k, other, constant
-            return None
-        if node.op_type == "Mul" and self.integer and not has_bias:
+        if self.graph.constants.is_constant(other):
+            return self._constant(op, node, k, value, other, has_bias)
+        if op == "Mul" and self.site.dynamic is not None and not has_bias:
             # The inputs' scale (positive, the same for every class) times the weight's.
-            return "scale", k, other, self._constant_factor(other)
+            factor = self._weight_scale(other)
+            if factor is not None and not self.in_numbers:
+                self.in_numbers = True
+                return "scale", k, other, factor
         return None
 
-    def _constant_factor(self, name: str) -> np.ndarray:
-        node = self.producer.get(name)
-        if node is not None and node.op_type == "Mul" and len(node.input) == 2:
-            for factor in node.input:
-                if self.constants.is_constant(factor):
-                    return self.constants.value(factor)
-        return np.ones(())
+    def _keeps(self, op: str, node: Any) -> bool:
+        """Whether the same logits come out; the axis of the classes goes where they go."""
+        if op == "Cast":
+            kind = self.graph.kinds.get(node.output[0])
+            return kind is not None and kind.is_float
+        if op == "DequantizeLinear":  # rounded logits: the same, but for that
+            scale = self.graph.constants.value(node.input[1])
+            return scale.size == 1 and bool((scale > 0).all())
+        if op not in _SAME_LOGITS:
+            return False
+        if op == "Identity" or (op == "Dropout" and len(node.input) < 3):
+            return True
+        assert self.axis is not None
+        after = axis_after(self.graph, node, self.axis, self.classes)
+        if after is None:
+            return False
+        self.axis = after
+        return True
+
+    def _constant(
+        self, op: str, node: Any, k: int, value: str, other: str, has_bias: bool
+    ) -> tuple[str, int, str, Any] | None:
+        constant = self.graph.constants.value(other)
+        if not self._fits(constant) or (op == "Add" and not self.in_numbers):
+            return None
+        if op == "Add":
+            return "bias", k, other, constant
+        if has_bias:
+            # Scaling every logit alike changes no argmax; anything else is not a head's bias.
+            first = op == "Mul" or (op == "Div" and node.input[0] == value)
+            if first and constant.size == 1:
+                number = _positive(self.path, node, constant)
+                self._stretched(number if op == "Div" else 1 / number)
+                return "same", k, "", None
+            return None
+        if op == "Mul":
+            return "scale", k, other, constant
+        if op == "Div" and node.input[0] == value and constant.size == 1:
+            return "divide", k, other, constant
+        return None
+
+    def _stretched(self, divisor: float) -> None:
+        """A scale after a bias: another bias would count that much more, exactly or not at all."""
+        self.divisor *= divisor
+        self.in_numbers &= float(np.abs(np.frexp(divisor)[0])) == 0.5
+
+    def _fits(self, constant: np.ndarray) -> bool:
+        """Whether a constant is one number for all, or one a class along the classes' axis."""
+        axis = self.axis
+        assert axis is not None
+        if constant.size == 1:
+            return True
+        along = constant.ndim >= -axis and constant.shape[axis] == self.classes
+        return along and constant.size == self.classes
+
+    def _weight_scale(self, name: str) -> np.ndarray | None:
+        """The constant in the inputs' scale times a constant; None where it is not that."""
+        assert self.site.dynamic is not None
+        scale = self.site.dynamic[0]
+        if name == scale:
+            return np.ones(())
+        node = self.graph.node_of(name)
+        if node is None or self.graph.op(node) != "Mul" or len(node.input) != 2:
+            return None
+        for mine, factor in (node.input, node.input[::-1]):
+            if mine == scale and self.graph.constants.is_constant(factor):
+                found = self.graph.constants.value(factor)
+                return found if self._fits(found) else None
+        return None
 
 
 def _matrix(path: Path, name: str, values: np.ndarray) -> np.ndarray:

@@ -51,9 +51,12 @@ class Arithmetic:
 
     def outward(self, lower: np.ndarray, upper: np.ndarray) -> Bounds:
         """Bounds rounded outward; what could not be computed bounds nothing."""
-        lower = np.where(np.isnan(lower), -np.inf, lower)
-        upper = np.where(np.isnan(upper), np.inf, upper)
-        return self.down(lower), self.up(upper)
+        lower = np.where(np.isnan(lower) | (lower < -self.largest), -np.inf, lower)
+        upper = np.where(np.isnan(upper) | (upper > self.largest), np.inf, upper)
+        lower, upper = self.down(lower), self.up(upper)
+        # Rounding outward may step over the largest number of the type: that is infinity.
+        lower = np.where(lower < -self.largest, -np.inf, lower)
+        return lower, np.where(upper > self.largest, np.inf, upper)
 
     def add(self, a: Bounds, b: Bounds) -> Bounds:
         return self.outward(_add_down(a[0], b[0]), -_add_down(-a[1], -b[1]))
@@ -62,9 +65,12 @@ class Arithmetic:
         return self.add(a, (-b[1], -b[0]))
 
     def multiply(self, a: Bounds, b: Bounds) -> Bounds:
-        pairs = [(a[i], b[j]) for i in (0, 1) for j in (0, 1)]
-        lower = np.minimum.reduce([_multiply_down(x, y) for x, y in pairs])
-        upper = -np.minimum.reduce([_multiply_down(-x, y) for x, y in pairs])
+        narrow = [[_narrow(end) for end in side] for side in (a, b)]
+        products = [
+            _product(a[i], b[j], narrow[0][i] & narrow[1][j]) for i in (0, 1) for j in (0, 1)
+        ]
+        lower = np.minimum.reduce([product[0] for product in products])
+        upper = np.maximum.reduce([product[1] for product in products])
         return self.outward(lower, upper)
 
     def divide(self, a: Bounds, b: Bounds) -> Bounds:
@@ -97,8 +103,9 @@ class Arithmetic:
         wide = fine + (2 * self.unit if self.bits < 24 else 0.0)
         low, high = low - np.abs(low) * wide, high + np.abs(high) * wide
         if name in _ABSOLUTE:
-            # The run-time's error is that of its limits, until it has reached them.
-            low = np.where(a[0] > -_SATURATED, low - fine, low)
+            # The run-time's error is that of its limits, until it has reached them: from there
+            # on it may be at them.
+            low = low - fine
             high = np.where(a[1] > -_SATURATED, high + fine, high)
         return self.outward(np.maximum(low, least), np.minimum(high, most * (1 + wide)))
 
@@ -120,20 +127,25 @@ def _add_down(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.where(exact, total, np.nextafter(total, -np.inf))
 
 
-def _multiply_down(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a · b rounded down; zero times anything, infinity too, is zero."""
+def _product(a: np.ndarray, b: np.ndarray, narrow: np.ndarray) -> Bounds:
+    """a · b rounded down and up; zero times anything, infinity too, is zero.
+
+    Two narrow numbers, of 24 bits, have a product of 48, which float64 holds.
+    """
     with np.errstate(all="ignore"):
-        product = np.where((a == 0) | (b == 0), 0.0, a * b)
-        size = np.abs(product)
-        # Two numbers of 24 bits have a product of 48, which float64 holds.
-        exact = (_narrow(a) & _narrow(b) & (size > 2.0**-1000)) | (a == 0) | (b == 0)
-        exact |= np.isinf(a) | np.isinf(b)
-        return np.where(exact, product, np.nextafter(product, -np.inf))
+        zero = (a == 0) | (b == 0)
+        product = np.where(zero, 0.0, a * b)
+        exact = (narrow & (np.abs(product) > 2.0**-1000)) | zero | np.isinf(a) | np.isinf(b)
+        return (
+            np.where(exact, product, np.nextafter(product, -np.inf)),
+            np.where(exact, product, np.nextafter(product, np.inf)),
+        )
 
 
 def _narrow(x: np.ndarray) -> np.ndarray:
-    scaled = x * _NARROW
-    return np.isinf(x) | (scaled - (scaled - x) == x)
+    with np.errstate(all="ignore"):
+        scaled = x * _NARROW
+        return np.isinf(x) | (scaled - (scaled - x) == x)
 
 
 def _one_plus_tanh(x: np.ndarray) -> np.ndarray:

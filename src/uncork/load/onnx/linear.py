@@ -7,25 +7,27 @@ from typing import Any
 
 import numpy as np
 
+from uncork.load.onnx.shapes import Graph
 from uncork.load.onnx.tensors import Constants, attribute
 
-_QUANTISED = ("QLinearMatMul", "QGemm")  # their weight is the fourth input
+_QUANTISED = ("QLinearMatMul", "com.microsoft::QGemm")  # their weight is the fourth input
 HEADS = "a Gemm, MatMul or 1×1 Conv"
 
 
 def weight_input(node: Any, constants: Constants) -> int | None:
     """Which input of a linear node is its constant weight; None where the node is none."""
-    if node.op_type in ("Gemm", "MatMul", "MatMulInteger") and len(node.input) >= 2:
+    op = constants.op(node)
+    if op in ("Gemm", "MatMul", "MatMulInteger") and len(node.input) >= 2:
         left, right = (constants.is_constant(name) for name in node.input[:2])
         if right and not left:
             return 1
-        if left and not right and node.op_type == "MatMul":
+        if left and not right and op == "MatMul":
             return 0
-    if node.op_type in _QUANTISED and len(node.input) >= 6:
+    if op in _QUANTISED and len(node.input) >= 6:
         rest = (*node.input[1:6],)
         if not constants.is_constant(node.input[0]) and all(map(constants.is_constant, rest)):
             return 3
-    if node.op_type == "Conv" and len(node.input) >= 2 and _is_pointwise(node, constants):
+    if op == "Conv" and len(node.input) >= 2 and _is_pointwise(node, constants):
         return 1
     return None
 
@@ -67,13 +69,17 @@ class Dense:
     axis: int
 
 
-def dense(node: Any, constants: Constants, ranks: dict[str, int]) -> Dense | None:
-    """The map of a float linear node, exactly; None where it is none or is not exact."""
+def dense(node: Any, graph: Graph) -> Dense | None:
+    """The map of a float linear node, exactly; None where it is none, is not exact or not fixed."""
+    constants = graph.constants
     weight = weight_input(node, constants)
-    if weight is None or node.op_type not in ("MatMul", "Gemm", "Conv"):
+    if weight is None or constants.op(node) not in ("MatMul", "Gemm", "Conv"):
+        return None
+    if not all(constants.is_fixed(n) for k, n in enumerate(node.input) if n and k in (weight, 2)):
         return None
     side = data_input(node, weight)
-    axis = data_axis(node, weight, ranks.get(node.input[side]))
+    dims = graph.dims.get(node.input[side])
+    axis = data_axis(node, weight, None if dims is None else len(dims))
     values = constants.value(node.input[weight])
     offset = None
     if node.op_type == "Conv":
@@ -91,10 +97,9 @@ def dense(node: Any, constants: Constants, ranks: dict[str, int]) -> Dense | Non
     elif weight == 1 and node.op_type == "MatMul":
         values = values.T
     if node.op_type != "MatMul" and len(node.input) > 2 and node.input[2]:
-        if not constants.is_constant(node.input[2]):
-            return None
         bias = constants.value(node.input[2])
-        if bias.size not in (1, values.shape[0]) or bias.dtype.itemsize > 4:
+        along = bias.size == (bias.shape[-1] if bias.ndim else 1)
+        if not along or bias.size not in (1, values.shape[0]) or bias.dtype.itemsize > 4:
             return None
         offset = np.broadcast_to(bias.reshape(-1), values.shape[:1]).astype(np.float64) * beta
     # Products of two float32 numbers are exact in float64.

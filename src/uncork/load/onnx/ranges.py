@@ -1,229 +1,113 @@
-"""Ranges of the values of an ONNX graph, op by op: what each op makes of what it is given."""
+"""What is known of the values of an ONNX graph, node after node, by the table of rules."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from uncork.domain import Box, Domain, Image
-from uncork.load.contents import printable
-from uncork.load.onnx.functions import Expression, X, apply, combine, range_of
-from uncork.load.onnx.intervals import Arithmetic, Bounds
-from uncork.load.onnx.norms import Norm
+import uncork.load.onnx.rules.averages
+import uncork.load.onnx.rules.elementwise
+import uncork.load.onnx.rules.layers
+import uncork.load.onnx.rules.moving
+import uncork.load.onnx.rules.norms
+import uncork.load.onnx.rules.quantised  # noqa: F401
+from uncork.load.onnx.kinds import Kind
+from uncork.load.onnx.rules.table import Nothing, rule_for
+from uncork.load.onnx.shapes import Dims, Graph
+from uncork.load.onnx.value import Value, fresh, node_name, unknown
 
-_TRAIL = 8  # ops named between an activation and the head
-
-
-@dataclass(frozen=True)
-class Linear:
-    """Rows matrix u + offset for rows u of another domain."""
-
-    inner: Domain
-    matrix: np.ndarray  # (n, m)
-    offset: np.ndarray | None = None
-
-    def scaled(self, factor: np.ndarray) -> Linear:
-        column = factor.reshape(-1, 1) if factor.ndim else factor
-        offset = None if self.offset is None else self.offset * factor
-        return Linear(self.inner, self.matrix * column, offset)
-
-    def shifted(self, offset: np.ndarray) -> Linear:
-        total = np.broadcast_to(offset, (len(self.matrix),))
-        return replace(self, offset=total if self.offset is None else self.offset + total)
-
-    def domain(self, features: int) -> Domain | None:
-        if len(self.matrix) != features:
-            return None
-        return Image(self.inner, self.matrix, self.offset)
+_MOST_SEARCHES = 32  # branch and bound takes up to half a second each
+_MOST_CONSTANT = 1 << 24  # elements of a constant that is looked at
 
 
-@dataclass(frozen=True)
-class Value:
-    """What is known of one value: ranges, one for all elements or one for each along an axis.
+class Ranges:
+    """The values of the nodes visited so far, by name; the nodes must come in order."""
 
-    `axis` counts from the end, so that broadcasting does not move it. `rows` says more than ranges
-    of the vectors along that axis. `expression` is the value as a function of one number, element
-    by element, of the value called `root`, which lies in `root_range`. `stretch` says that a
-    flattening may have repeated ("each") or tiled ("all") the ranges along the axis.
-    """
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.values: dict[str, Value] = {}
+        self.searches = _MOST_SEARCHES
+        self.folding: set[int] = set()  # nodes with nothing but linear maps between them and head
 
-    lower: np.ndarray  # (), (n,)
-    upper: np.ndarray
-    root: str
-    axis: int | None = None
-    rows: Norm | Linear | None = None
-    expression: Expression = X
-    root_range: tuple[float, float] = (-np.inf, np.inf)
-    stretch: str = ""
-    label: str = ""
-    trail: tuple[str, ...] = ()
+    def of(self, name: str) -> Value:
+        """What is known of a value; `Nothing` where not even its type is."""
+        found = self.values.get(name)
+        if found is not None:
+            return found
+        kind, dims = self.graph.kinds.get(name), self.graph.dims.get(name)
+        if not name or kind is None:
+            raise Nothing(f"the type of {name!r} is not known" if name else "an input is missing")
+        if self.graph.constants.is_fixed(name):
+            found = self._constant(name, kind)
+        elif name in self.graph.inputs:
+            # What a caller gives is taken to be finite.
+            ends = np.asarray(kind.least), np.asarray(kind.most)
+            found = fresh(name, kind, dims, ends, nan=False, stopped=f"the input {name!r}")
+        else:
+            maker = self.graph.node_of(name)
+            place = f"{name!r}" if maker is None else f"{self.graph.op(maker)} ({node_name(maker)})"
+            found = unknown(name, kind, dims, place)
+        self.values[name] = found
+        return found
 
-    @property
-    def bounds(self) -> Bounds:
-        return self.lower, self.upper
+    def _constant(self, name: str, kind: Kind) -> Value:
+        shape = self.graph.constants.shape(name)
+        if not 0 < math.prod(shape) <= _MOST_CONSTANT:
+            return unknown(name, kind, tuple(shape), f"the constant {name!r}")
+        wide = np.asarray(self.graph.constants.value(name), dtype=np.float64)
+        if not np.isfinite(wide).all():
+            return unknown(name, kind, tuple(shape), f"the constant {name!r}")
+        # A constant that is dequantised here is exact, in the run-time it is rounded.
+        ends = kind.floats.outward(wide, wide) if kind.is_float else (wide, wide)
+        return fresh(name, kind, tuple(shape), ends, nan=False)
 
-    @property
-    def known(self) -> bool:
-        finite = np.isfinite(self.lower).any() or np.isfinite(self.upper).any()
-        return bool(finite) or self.rows is not None
+    def inputs(self, node: Any, *places: int) -> list[Value]:
+        """What is known of some inputs of a node."""
+        if max(places) >= len(node.input):
+            raise Nothing("an input is missing")
+        return [self.of(node.input[place]) for place in places]
 
-    @property
-    def hull(self) -> tuple[float, float]:
-        return float(self.lower.min()), float(self.upper.max())
+    def given(self, node: Any, place: int) -> bool:
+        """Whether a node has an input there."""
+        return len(node.input) > place and bool(node.input[place])
 
-    def whole(self) -> Value:
-        """One range for all elements, whatever the axis."""
-        low, high = self.hull
-        return replace(
-            self, lower=np.asarray(low), upper=np.asarray(high), axis=None, rows=None, stretch=""
-        )
+    def fixed(self, name: str) -> np.ndarray | None:
+        """A constant that nobody can override, None where it is none."""
+        return self.graph.constants.value(name) if self.graph.constants.is_fixed(name) else None
 
-    def through(self, op: str, name: str = "") -> Value:
-        """The same value after an op that keeps elements; with a name, one that moves them about:
-        then two functions of one element are no longer of one element."""
-        trail = (*self.trail, op) if op not in self.trail else self.trail
-        moved = fresh_from(self, name) if name else self
-        return replace(moved, trail=trail[:_TRAIL])
+    def dims(self, node: Any, place: int = 0) -> Dims | None:
+        """The shape of a node's result."""
+        return self.graph.dims.get(node.output[place])
 
-    def domain(self, axis: int, features: int) -> Domain | None:
-        """The vectors along an axis as a domain, None where nothing is known of them."""
-        if self.rows is not None and self.axis == axis:
-            found = self.rows.domain(features)
-            if found is not None:
-                return found
-        lower, upper = self.lower, self.upper
-        if lower.ndim:
-            fits = self.axis == axis and features % lower.size == 0
-            if fits and lower.size != features:
-                fits = bool(self.stretch)
-            if fits:
-                times = features // lower.size
-                spread = np.repeat if self.stretch == "each" else np.tile
-                lower, upper = spread(lower, times), spread(upper, times)
-            else:
-                lower, upper = (np.asarray(end) for end in self.hull)
-        if not np.isfinite(lower).any() and not np.isfinite(upper).any():
-            return None
-        if lower.ndim and (lower == lower[0]).all() and (upper == upper[0]).all():
-            lower, upper = lower[0], upper[0]
-        return Box(lower, upper)
+    def visit(self, node: Any) -> None:
+        """Work out what is known of a node's results."""
+        op = self.graph.op(node)
+        why = ""
+        found: list[Value | None] = []
+        try:
+            chosen = rule_for(op, self.graph.constants.opset, {a.name for a in node.attribute})
+            with np.errstate(all="ignore"):  # infinities are bounds like any other
+                made = chosen.function(self, node)
+            found = made if isinstance(made, list) else [made]
+        except Nothing as nothing:
+            why = f": {nothing}"
+        for k, output in enumerate(node.output):
+            value = found[k] if k < len(found) else None
+            kind = self.graph.kinds.get(output)
+            if output and value is not None and (kind is None or value.kind == kind):
+                self.values[output] = self._with_reason(node, op, value)
+            elif output and kind is not None:
+                stopped = f"{op} ({node_name(node)}){why}"
+                self.values[output] = unknown(output, kind, self.graph.dims.get(output), stopped)
 
-
-def node_name(node: Any) -> str:
-    """What to call a node where people read it."""
-    return printable(node.name or node.output[0])
-
-
-def unknown(name: str) -> Value:
-    """A value of which nothing is known; expressions may start from it."""
-    return Value(np.asarray(-np.inf), np.asarray(np.inf), name)
-
-
-def fresh(name: str, bounds: Bounds, **more: Any) -> Value:
-    """A value with ranges of its own, from which expressions start anew."""
-    lower, upper = (np.asarray(end, dtype=np.float64) for end in bounds)
-    span = float(lower.min()), float(upper.max())
-    return Value(lower, upper, name, root_range=span, **more)
-
-
-def normed(name: str, norm: Norm, arithmetic: Arithmetic, label: str) -> Value:
-    """What leaves a normalisation over the last axis."""
-    bounds = norm.bounds(arithmetic)
-    if bounds is None:
-        bounds = np.asarray(-np.inf), np.asarray(np.inf)
-    return fresh(name, bounds, axis=-1, rows=norm, label=label)
-
-
-def unary(
-    arithmetic: Arithmetic, op: str, value: Value, name: str, label: str,
-    numbers: tuple[float, ...] = (),
-) -> Value:  # fmt: skip
-    """An op on each element by itself."""
-    lower, upper = apply(arithmetic, op, [value.bounds], numbers)
-    term = combine(op, value.expression, numbers=numbers)
-    changed = replace(
-        value, lower=lower, upper=upper, rows=None, expression=term, label=label, trail=()
-    )
-    return changed if term.short else fresh_from(changed, name)
-
-
-def fresh_from(value: Value, name: str) -> Value:
-    return replace(value, root=name, expression=X, root_range=value.hull)
-
-
-def product_of_terms(
-    arithmetic: Arithmetic, value: Value, term: Expression, name: str, label: str
-) -> Value:
-    """A value that is one expression of its root: its range by branch and bound."""
-    low, high = range_of(term, arithmetic, *value.root_range)
-    lower, upper = np.maximum(value.lower, low), np.minimum(value.upper, high)
-    found = replace(
-        value, lower=lower, upper=upper, rows=None, expression=term, label=label, trail=()
-    )
-    return found if term.short else fresh_from(found, name)
-
-
-def binary(
-    arithmetic: Arithmetic, op: str, a: Value, b: Value, name: str, label: str,
-    search: bool = False,
-) -> Value:  # fmt: skip
-    """An op on two values, element by element with broadcasting; with `search`, two functions of
-    one element are taken together."""
-    left, right, axis = _aligned(a, b)
-    lower, upper = apply(arithmetic, op, [left.bounds, right.bounds])
-    stretch = left.stretch or right.stretch
-    if search and a.root == b.root:
-        term = combine(op, a.expression, b.expression)
-        start = Value(
-            lower, upper, a.root, axis, root_range=a.root_range, stretch=stretch,
-        )  # fmt: skip
-        if term.short:
-            return product_of_terms(arithmetic, start, term, name, label)
-    return fresh(name, (lower, upper), axis=axis, stretch=stretch, label=label)
-
-
-def with_number(
-    arithmetic: Arithmetic, op: str, value: Value, number: float, name: str, swapped: bool
-) -> Value:
-    """value op number, or number op value: an expression stays one."""
-    constant = Expression("constant", numbers=(number,))
-    numbers = np.full_like(value.lower, number), np.full_like(value.upper, number)
-    given = [value.bounds, numbers]
-    terms = [value.expression, constant]
-    if swapped:
-        given.reverse()
-        terms.reverse()
-    lower, upper = apply(arithmetic, op, given)
-    term = combine(op, *terms)
-    changed = replace(value, lower=lower, upper=upper, expression=term, rows=None)
-    return changed if term.short else fresh_from(changed, name)
-
-
-def _aligned(a: Value, b: Value) -> tuple[Value, Value, int | None]:
-    """Two values with their ranges along one axis; one range for all where that cannot be."""
-    if not a.lower.ndim or not b.lower.ndim:
-        return a, b, b.axis if b.lower.ndim else a.axis
-    if a.axis == b.axis and a.lower.shape == b.lower.shape and a.stretch == b.stretch:
-        return a, b, a.axis
-    for one, other, swap in ((a, b, False), (b, a, True)):
-        # A flattening repeated one of them: the other shows how often.
-        if one.stretch and not other.stretch and one.axis == other.axis:
-            n, m = one.lower.size, other.lower.size
-            if m % n == 0:
-                spread = np.repeat if one.stretch == "each" else np.tile
-                one = replace(
-                    one, lower=spread(one.lower, m // n), upper=spread(one.upper, m // n),
-                    stretch="", rows=None,
-                )  # fmt: skip
-                return (other, one, one.axis) if swap else (one, other, one.axis)
-    return a.whole(), b.whole(), None
-
-
-def joined(a: Value, b: Value, name: str) -> Value:
-    """A value that is one of two, element by element."""
-    left, right, axis = _aligned(a, b)
-    lower, upper = np.minimum(left.lower, right.lower), np.maximum(left.upper, right.upper)
-    label = a.label if a.label == b.label else " or ".join(x for x in (a.label, b.label) if x)
-    return fresh(name, (lower, upper), axis=axis, stretch=left.stretch, label=label)
+    def _with_reason(self, node: Any, op: str, value: Value) -> Value:
+        if value.known:
+            return replace(value, stopped="")
+        for name in node.input:
+            given = self.values.get(name)
+            if given is not None and given.stopped and not given.known:
+                return replace(value, stopped=given.stopped)
+        return replace(value, stopped=value.stopped or f"{op} ({node_name(node)})")

@@ -12,7 +12,8 @@ class Site:
     `axis` is the axis of the input that is summed over and `class_axis` that of the logits, both
     counted from the end (None where the rank is unknown). Where the node takes integers, the head's
     x is (input − zero point)·scale: `quantised` names scale and zero point as constants, and
-    `dynamic` as values of the graph. With `in_steps` x is (input − zero point) alone. `pooled` says
+    `dynamic` as values of the graph. With `in_steps` x is (input − zero point) alone; "" as a zero
+    point is zero. `pooled` says
     that the logits are averaged over positions afterwards, and so are, in effect, the inputs.
     """
 

@@ -20,25 +20,53 @@ _TYPES: dict[int, Any] = {
     16: ml_dtypes.bfloat16, 17: ml_dtypes.float8_e4m3fn, 19: ml_dtypes.float8_e5m2,
 }  # fmt: skip
 _EXTERNAL = 1  # TensorProto.DataLocation
+_STANDARD = ("", "ai.onnx")  # one domain, two spellings
+_FIXED_BY_DEFAULT = 4  # before this version of the format every constant was listed as an input
+_PLAIN: dict[str, tuple[str, Any]] = {
+    "value_float": ("f", np.float32), "value_floats": ("floats", np.float32),
+    "value_int": ("i", np.int64), "value_ints": ("ints", np.int64),
+}  # fmt: skip
 _MOST_STEPS = 32  # ops between a stored constant and its use
 _MOST_DIMENSIONS = 32
 
 
 class Constants:
-    """The constant values of a graph by name, decoded only when asked for."""
+    """The constant values of a graph by name, decoded only when asked for.
 
-    def __init__(self, path: Path, graph: Any) -> None:
-        self.path = path
+    An initializer that is also an input of the graph can be overridden by whoever runs the model
+    (from version 4 of the format on): `is_constant` takes it for what is stored, `is_fixed` does
+    not count on it.
+    """
+
+    def __init__(self, path: Path, model: Any) -> None:
+        graph = model.graph
+        self.path, self.model = path, model
+        self.opset = max(
+            (o.version for o in model.opset_import if o.domain in _STANDARD), default=0
+        )
+        self.functions = {(f.domain, f.name) for f in model.functions}
         self.stored = {tensor.name: tensor for tensor in graph.initializer}
+        self.overridable: set[str] = set()
+        if model.ir_version >= _FIXED_BY_DEFAULT:
+            self.overridable = {given.name for given in graph.input} & set(self.stored)
         self.nodes: dict[str, Any] = {}
         for node in graph.node:
             for output in node.output:
                 if output:
                     self.nodes[output] = node
-            if node.op_type == "Constant" and len(node.output) == 1:
-                for attribute in node.attribute:
-                    if attribute.name == "value":
-                        self.stored[node.output[0]] = attribute.t
+            if self.op(node) == "Constant" and len(node.output) == 1:
+                stored = _stored_in(node)
+                if stored is not None:
+                    self.stored[node.output[0]] = stored
+
+    def op(self, node: Any) -> str:
+        """What a node does: its type for the standard's own ops, "domain::type" for all others.
+
+        A function that the model brings along is nobody's standard op, whatever its name.
+        """
+        if (node.domain, node.op_type) in self.functions:
+            return f"function {node.domain}::{node.op_type}"
+        return str(node.op_type) if node.domain in _STANDARD else f"{node.domain}::{node.op_type}"
 
     def tensors(self) -> dict[str, Tensor]:
         """Every stored constant of one dimension or more, by name."""
@@ -57,12 +85,23 @@ class Constants:
             if name in self.stored:
                 return True
             node = self.nodes.get(name)
-            if node is None or node.op_type not in _FOLDED or not node.input:
+            if node is None or self.op(node) not in _FOLDED or not node.input:
                 return False
             if any(i and i not in self.stored for i in node.input[1:]):
                 return False
             name = node.input[0]
         return False
+
+    def is_fixed(self, name: str) -> bool:
+        """Whether this is a constant that no caller can override."""
+        if not name or not self.is_constant(name):
+            return False
+        while name not in self.stored:
+            node = self.nodes[name]
+            if self.overridable.intersection(node.input):
+                return False
+            name = node.input[0]
+        return name not in self.overridable
 
     def origin(self, name: str) -> str:
         """The stored tensor behind a constant: the name a reader of the file would know."""
@@ -83,7 +122,7 @@ class Constants:
         steps: list[Any] = []
         while name not in self.stored:
             node = self.nodes.get(name)
-            if node is None or node.op_type not in _FOLDED or len(steps) == _MOST_STEPS:
+            if node is None or self.op(node) not in _FOLDED or len(steps) == _MOST_STEPS:
                 raise UncorkError(f"{self.path}: {name!r} is not a constant of the graph")
             steps.append(node)
             name = node.input[0]
@@ -92,6 +131,19 @@ class Constants:
             rest = [decode(self.path, i, self.stored[i]) if i else None for i in node.input[1:]]
             array = _FOLDED[node.op_type](self.path, node, array, *rest)
         return array
+
+
+def _stored_in(node: Any) -> Any | None:
+    """What a Constant node holds, as a tensor."""
+    from onnx import numpy_helper
+
+    for found in node.attribute:
+        if found.name == "value":
+            return found.t
+        if found.name in _PLAIN:
+            field, dtype = _PLAIN[found.name]
+            return numpy_helper.from_array(np.asarray(getattr(found, field), dtype=dtype))
+    return None
 
 
 def decode(path: Path, name: str, proto: Any) -> np.ndarray:
@@ -255,7 +307,16 @@ def _cast(path: Path, node: Any, values: np.ndarray, *rest: Any) -> np.ndarray:
     dtype = _TYPES.get(attribute(node, "to", 0))
     if dtype is None:
         raise UncorkError(f"{path}: {node.input[0]!r} is cast to a type that is not read")
-    return values.astype(dtype)
+    if np.dtype(dtype).kind in "iu" and values.size:
+        limits = np.iinfo(dtype)
+        wide = np.asarray(values, dtype=np.float64)
+        if not (np.isfinite(wide).all() and limits.min <= wide.min() and wide.max() <= limits.max):
+            raise UncorkError(
+                f"{path}: {node.input[0]!r} is cast to {np.dtype(dtype)}, which does not hold its "
+                "values: run-times differ in what becomes of them"
+            )
+    with np.errstate(over="ignore"):
+        return values.astype(dtype)
 
 
 def _transpose(path: Path, node: Any, values: np.ndarray, *rest: Any) -> np.ndarray:
@@ -265,15 +326,29 @@ def _transpose(path: Path, node: Any, values: np.ndarray, *rest: Any) -> np.ndar
 def _reshape(path: Path, node: Any, values: np.ndarray, shape: Any = None) -> np.ndarray:
     if shape is None:
         raise UncorkError(f"{path}: Reshape of {node.input[0]!r} has no shape")
+    copied = not attribute(node, "allowzero", 0)
     wanted = [
-        values.shape[axis] if n == 0 and axis < values.ndim else int(n)
+        values.shape[axis] if n == 0 and copied and axis < values.ndim else int(n)
         for axis, n in enumerate(np.asarray(shape).reshape(-1))
     ]
     return values.reshape(wanted)
 
 
-def _squeeze(path: Path, node: Any, values: np.ndarray, *rest: Any) -> np.ndarray:
-    return np.squeeze(values)
+def _axes(node: Any, given: Any) -> tuple[int, ...] | None:
+    """Axes as newer graphs give them, an input, or as older ones do, an attribute."""
+    found = attribute(node, "axes", None) if given is None else np.asarray(given).reshape(-1)
+    return None if found is None else tuple(int(axis) for axis in found)
+
+
+def _squeeze(path: Path, node: Any, values: np.ndarray, axes: Any = None) -> np.ndarray:
+    return np.squeeze(values, _axes(node, axes))
+
+
+def _unsqueeze(path: Path, node: Any, values: np.ndarray, axes: Any = None) -> np.ndarray:
+    found = _axes(node, axes)
+    if found is None or len(found) + values.ndim > _MOST_DIMENSIONS:
+        raise UncorkError(f"{path}: Unsqueeze of {node.input[0]!r} does not say where")
+    return np.expand_dims(values, found)
 
 
 def _same(path: Path, node: Any, values: np.ndarray, *rest: Any) -> np.ndarray:
@@ -283,5 +358,5 @@ def _same(path: Path, node: Any, values: np.ndarray, *rest: Any) -> np.ndarray:
 # Ops that exporters leave between a stored constant and the place that uses it.
 _FOLDED = {
     "Identity": _same, "Cast": _cast, "Transpose": _transpose, "Reshape": _reshape,
-    "Squeeze": _squeeze, "Unsqueeze": _same, "DequantizeLinear": _dequantize_linear,
+    "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "DequantizeLinear": _dequantize_linear,
 }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Rules of ONNX ops: what each leaves, given what is known of what goes in."""
