@@ -48,6 +48,8 @@ def with_codebooks(
             shape,
             whole.dtype,
             functools.partial(_book, whole, k, shape[0]),
+            whole.folded,
+            whole.doubts,
             slice_of=name,
         )
         for k in range(count)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from uncork.errors import UncorkError
-from uncork.load.codes import decoded
 from uncork.load.contents import (
     AmbiguousError,
     Choice,
@@ -37,8 +36,11 @@ def configured(
     tensors: Mapping[str, Tensor],
     vocabulary: Callable[[int], Vocabulary],
 ) -> Contents:
-    """The contents of a model whose configuration is known: the table says what is the head."""
-    tensors = with_codebooks(config, decoded(path, tensors, config, of_a_model=True))
+    """The contents of a model whose configuration is known: the table says what is the head.
+
+    `tensors` are as the model multiplies by them: codes dequantised, an adapter merged.
+    """
+    tensors = with_codebooks(config, tensors)
     model = _Model(path, config, tensors)
     return Contents(
         path, kind, tensors, model.choose, model.around, vocabulary, model.domain

@@ -112,7 +112,8 @@ def _adapted(path: Path, adapter: Adapter, base: Path) -> Contents:
             f"FOLDER, or --base hf:{adapter.base if known else 'owner/name'}"
         )
     config = configuration(plain, adapter)
-    tensors = Adapted(weights.tensors, adapter, tied_embedding(config, weights.tensors))
+    stored = decoded(base, weights.tensors, config, of_a_model=True)
+    tensors = Adapted(stored, adapter, tied_embedding(config, stored))
     if tensors.untied:
         config = without_ties(config)
     # A tokenizer saved with the adapter knows the tokens that were added for it.
@@ -195,16 +196,16 @@ def _with_config(
     tensors: Mapping[str, Tensor] | None = None,
     named: Path | None = None,
 ) -> Contents:
-    """`tensors` in place of the weights' own, classes named by the files in `named`."""
+    """`tensors`, dequantised, in place of the weights' own; classes named by files in `named`."""
     refuse_unmerged(path, weights.tensors)
     folder = named or (path if path.is_dir() else path.parent)
     vocabulary: Callable[[int], Vocabulary] = functools.partial(find_vocabulary, folder)
     labels = config.get("label_names")
     if isinstance(labels, list):  # timm's
         vocabulary = functools.partial(_label_names, tuple(map(str, labels)))
-    return configured(
-        path, kind, config, weights.tensors if tensors is None else tensors, vocabulary
-    )
+    if tensors is None:
+        tensors = decoded(path, weights.tensors, config, of_a_model=True)
+    return configured(path, kind, config, tensors, vocabulary)
 
 
 def _label_names(labels: tuple[str, ...], classes: int) -> Vocabulary:
