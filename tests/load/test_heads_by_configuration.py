@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -99,6 +100,18 @@ def test_each_codebook_of_a_stacked_head_can_be_audited(tmp_path: Path) -> None:
         assert isinstance(found.head.domain, RMSNorm)
     with pytest.raises(UncorkError, match="3 dimensions"):
         load(tmp_path, weight="codebooks_head.weight")
+
+
+@pytest.mark.parametrize("kind", [np.int8, ml_dtypes.float8_e4m3fn])
+def test_codes_without_a_scale_are_refused_in_a_stack_of_codebooks_too(
+    tmp_path: Path, kind: Any
+) -> None:
+    config = {"model_type": "csm_depth_decoder_model"}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    file = tmp_path / "model.safetensors"
+    save_file({"codebooks_head.weight": np.ones((3, 4, 20), np.float32).astype(kind)}, file)
+    with pytest.raises(UncorkError, match="quantised, and no scale"):
+        load(tmp_path, weight="codebooks_head.weight[1]")
 
 
 def test_a_part_of_a_tensor_is_not_written_beside_it(tmp_path: Path) -> None:
