@@ -185,6 +185,17 @@ def test_classes_that_a_model_never_says_are_doubtful(tmp_path: Path) -> None:
     assert "--classes" in choice.doubts[0]
 
 
+def test_a_single_output_has_no_classes_to_compare(tmp_path: Path) -> None:
+    variant("bert classifier").save(tmp_path)
+    width = load_file(tmp_path / "model.safetensors")["classifier.weight"].shape[1]
+    one = {"classifier.weight": np.ones((1, width), np.float32),
+           "classifier.bias": np.ones(1, np.float32)}  # fmt: skip
+    rewrite(tmp_path, **one)
+    with pytest.raises(UncorkError, match=r"classifier\.weight .* a single number") as raised:
+        load(tmp_path)
+    assert "transpose" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("settings", "note"),
     [

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from uncork.errors import UncorkError
-from uncork.load.codes import decoded
+from uncork.load.codes import Decoded, decoded
 from uncork.load.contents import (
     AmbiguousError,
     Choice,
@@ -250,7 +250,7 @@ def _weights(folder: Path) -> Contents | None:
     shards = _unindexed(folder)
     if shards:
         where = {
-            name: shard.name for shard in shards for name in _open(shard).tensors
+            name: shard.name for shard in shards for name in _stored(shard)
         }  # without an index, every shard has to be looked into
         return _plain(folder, Shards(folder, "the names of its shards", where))
     return None
@@ -353,12 +353,18 @@ class Shards(Mapping[str, Tensor]):
                     f"{self._folder} lacks {shard}, which {self._index} says holds a tensor that "
                     "is needed: complete the download"
                 )
-            self._opened[shard] = _open(file).tensors
+            self._opened[shard] = _stored(file)
         return self._opened[shard]
 
 
 def _open(file: Path) -> Contents:
     return read_safetensors(file) if file.suffix == ".safetensors" else read_torch(file)
+
+
+def _stored(file: Path) -> Mapping[str, Tensor]:
+    """The tensors of a shard as they are stored: the scales of codes may lie in another one."""
+    tensors = _open(file).tensors
+    return tensors.stored if isinstance(tensors, Decoded) else tensors
 
 
 def _other(folder: Path, config: Mapping[str, Any] | None) -> Contents:
