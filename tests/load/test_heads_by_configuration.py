@@ -114,6 +114,19 @@ def test_codes_without_a_scale_are_refused_in_a_stack_of_codebooks_too(
         load(tmp_path, weight="codebooks_head.weight[1]")
 
 
+def test_a_codebook_is_read_without_the_shards_of_other_layers(tmp_path: Path) -> None:
+    config = {"model_type": "csm_depth_decoder_model"}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    stacked = np.arange(240, dtype=np.float32).reshape(3, 4, 20)
+    save_file({"codebooks_head.weight": stacked}, tmp_path / "head.safetensors")
+    (tmp_path / "other.safetensors").write_bytes(b"not opened")
+    where = {"codebooks_head.weight": "head.safetensors", "layers.0.w": "other.safetensors"}
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": where}), encoding="utf-8")
+    head = load(tmp_path, weight="codebooks_head.weight[1]")
+    np.testing.assert_array_equal(head.weight, stacked[1].T)
+
+
 def test_a_part_of_a_tensor_is_not_written_beside_it(tmp_path: Path) -> None:
     make("CsmDepthDecoderForCausalLM").save(tmp_path)
     found = find(tmp_path / "model.safetensors", weight="codebooks_head.weight[3]")
