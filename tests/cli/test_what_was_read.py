@@ -132,13 +132,18 @@ def test_the_table_names_the_weight_and_marks_the_doubtful(
         ("doubtful", "weight", doubt), ("plain", "W", None),
     ]  # fmt: skip
     header, _, first, second = run("table", "--store", store).out.splitlines()
-    assert header.split()[-2:] == ["weight", "careful"]
-    assert first.endswith(f"weight  {doubt}")
-    assert second.split()[-2:] == ["W", "–"]
+    assert header.split()[-3:] == ["weight", "careful", "notes"]
+    assert f"weight  {doubt}  " in first
+    assert first.endswith("two of a kind\\r<b>")
+    assert second.split()[-3:] == ["W", "–", "–"]
     header = run("table", "--store", store, "--name", "plain").out.splitlines()[0]
     assert header.split()[-1] == "weight"
     table = run("table", "--store", store, "--format", "csv").out.splitlines()
     assert [row["careful"] for row in csv.DictReader(table)] == [doubt, ""]
+    for said in (rows[0], next(csv.DictReader(table))):
+        read = [said[name] for name in ("notes", "folded in", "bias tensor")]
+        assert read == ["two of a kind\\r<b>", FOLDED, "bias"]
+        assert {"labels from", "preceded by", "domain from"} <= said.keys()
     summary = run("table", "--store", store, "--summary", "--format", "json").json()
     assert [row["doubtful"] for row in summary] == [1]
     export = tmp_path / "rows.jsonl"

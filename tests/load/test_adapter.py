@@ -376,3 +376,48 @@ def test_the_commands_take_a_base(folder: Path) -> None:
     refused = CliRunner().invoke(app, ["audit", adapter])
     assert refused.exit_code == 2
     assert "--base" in refused.output
+
+
+def in_codes(base: Path, layer: str, packed: bool) -> None:
+    """The base's weight of that layer as codes, in its own place or under another name."""
+    tensors = load_file(base / "model.safetensors")
+    weight = tensors.pop(f"{layer}.weight")
+    scale = np.abs(weight).max(axis=1, keepdims=True) / 7
+    codes = np.rint(weight / scale).astype(np.int8)
+    tensors[f"{layer}.weight_scale"] = scale
+    if packed:
+        words = (codes + 8).astype(np.uint32).reshape(len(codes), -1, 8)
+        shifted = words << np.arange(0, 32, 4, dtype=np.uint32)
+        tensors[f"{layer}.weight_packed"] = shifted.sum(axis=2, dtype=np.uint32).view(np.int32)
+        tensors[f"{layer}.weight_shape"] = np.array(weight.shape)
+    else:
+        tensors[f"{layer}.weight"] = codes
+    save_file(tensors, base / "model.safetensors")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_change_to_a_head_that_is_stored_as_codes_is_refused(
+    tmp_path: Path, tied: bool, packed: bool
+) -> None:
+    layer = "model.embed_tokens" if tied else "lm_head"
+    options = {"save_embedding_layers": False}
+    model = peft.get_peft_model(llama(tied=tied), lora(layer.rpartition(".")[2]))
+    _shaken(model, every=False).save_pretrained(tmp_path / "adapter", **options)
+    llama(tied=tied).save_pretrained(tmp_path / "base")
+    in_codes(tmp_path / "base", layer, packed)
+    with pytest.raises(UncorkError, match=rf"changes {layer}.*as codes.*--base"):
+        merged(tmp_path)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_adapter_of_other_layers_leaves_a_head_of_codes_readable(
+    tmp_path: Path, packed: bool
+) -> None:
+    trained(tmp_path, llama(tied=False), lora(INSIDE))
+    for layer in ("lm_head", f"model.layers.0.self_attn.{INSIDE}"):
+        in_codes(tmp_path / "base", layer, packed)
+    found, alone = merged(tmp_path), find(tmp_path / "base")
+    assert np.array_equal(found.head.weight, alone.head.weight)
+    assert any("dequantised" in text for text in found.head.reading.folded)
+    describe(tmp_path / "adapter", base=tmp_path / "base")  # lists the layers it cannot merge too

@@ -593,6 +593,25 @@ def test_an_embedding_in_codes_that_is_tied_is_the_head(tmp_path: Path) -> None:
     expect(saved(tmp_path, tensors, config), codes.float() * 0.5)
 
 
+@pytest.mark.parametrize("indexed", [True, False])
+def test_one_shard_may_hold_codes_with_their_scales(tmp_path: Path, indexed: bool) -> None:
+    codes = torch.randint(-127, 127, (CLASSES, FEATURES), dtype=torch.int8)
+    head = {"lm_head.weight": codes, "lm_head.SCB": torch.rand(CLASSES)}
+    shards = {"model-00001-of-00002.safetensors": {"model.layers.0.w": torch.ones(3, 3)},
+              "model-00002-of-00002.safetensors": head}  # fmt: skip
+    for name, tensors in shards.items():
+        save_file(tensors, tmp_path / name)
+    if indexed:
+        where = {tensor: name for name, tensors in shards.items() for tensor in tensors}
+        index = json.dumps({"weight_map": where})
+        (tmp_path / "model.safetensors.index.json").write_text(index, encoding="utf-8")
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
+    save_file(head, tmp_path / "alone.safetensors")
+    found, alone = load(tmp_path), load(tmp_path / "alone.safetensors")
+    assert np.array_equal(found.weight, alone.weight)
+    assert found.reading.folded == alone.reading.folded != ()
+
+
 def test_shards_hold_codes_and_scales_apart(tmp_path: Path) -> None:
     tensors, expected = awq()
     where = {}

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -70,7 +71,7 @@ def test_of_an_unknown_type_an_embedding_is_the_head_only_where_it_is_said(unkno
         ):
             load(unknown)
     rewrite(unknown, **{"lm_head.qweight": np.zeros((4, CLASSES), np.int32)})
-    with pytest.raises(UncorkError, match=r"--weight|stored as codes"):
+    with pytest.raises(UncorkError, match=r"lm_head\.qweight.*: dequantise"):
         load(unknown)
     rewrite(unknown, drop="lm_head.qweight")
     change(unknown, tie_word_embeddings=True)
@@ -99,6 +100,31 @@ def test_each_codebook_of_a_stacked_head_can_be_audited(tmp_path: Path) -> None:
         assert isinstance(found.head.domain, RMSNorm)
     with pytest.raises(UncorkError, match="3 dimensions"):
         load(tmp_path, weight="codebooks_head.weight")
+
+
+@pytest.mark.parametrize("kind", [np.int8, ml_dtypes.float8_e4m3fn])
+def test_codes_without_a_scale_are_refused_in_a_stack_of_codebooks_too(
+    tmp_path: Path, kind: Any
+) -> None:
+    config = {"model_type": "csm_depth_decoder_model"}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    file = tmp_path / "model.safetensors"
+    save_file({"codebooks_head.weight": np.ones((3, 4, 20), np.float32).astype(kind)}, file)
+    with pytest.raises(UncorkError, match="quantised, and no scale"):
+        load(tmp_path, weight="codebooks_head.weight[1]")
+
+
+def test_a_codebook_is_read_without_the_shards_of_other_layers(tmp_path: Path) -> None:
+    config = {"model_type": "csm_depth_decoder_model"}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    stacked = np.arange(240, dtype=np.float32).reshape(3, 4, 20)
+    save_file({"codebooks_head.weight": stacked}, tmp_path / "head.safetensors")
+    (tmp_path / "other.safetensors").write_bytes(b"not opened")
+    where = {"codebooks_head.weight": "head.safetensors", "layers.0.w": "other.safetensors"}
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": where}), encoding="utf-8")
+    head = load(tmp_path, weight="codebooks_head.weight[1]")
+    np.testing.assert_array_equal(head.weight, stacked[1].T)
 
 
 def test_a_part_of_a_tensor_is_not_written_beside_it(tmp_path: Path) -> None:
@@ -170,6 +196,17 @@ def test_classes_that_a_model_never_says_are_doubtful(tmp_path: Path) -> None:
     choice = open_source(tmp_path).choose()
     assert "never says 8 of its classes, the image tokens 100 to 107" in choice.doubts[0]
     assert "--classes" in choice.doubts[0]
+
+
+def test_a_single_output_has_no_classes_to_compare(tmp_path: Path) -> None:
+    variant("bert classifier").save(tmp_path)
+    width = load_file(tmp_path / "model.safetensors")["classifier.weight"].shape[1]
+    one = {"classifier.weight": np.ones((1, width), np.float32),
+           "classifier.bias": np.ones(1, np.float32)}  # fmt: skip
+    rewrite(tmp_path, **one)
+    with pytest.raises(UncorkError, match=r"classifier\.weight .* a single number") as raised:
+        load(tmp_path)
+    assert "transpose" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from uncork.load import find
+from uncork.load import find, load
 
 ROWS, COLUMNS = 8, 300
 W = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype(np.float32)
@@ -115,3 +116,17 @@ def test_an_embedding_stored_features_by_classes_is_turned_to_its_bias(tmp_path:
     assert OPEN.format("decoder_Wemb") in find(tmp_path / "alone.npz").notes[0]
     np.savez(tmp_path / "layer.npz", decoder_Wemb=W, decoder_l1_ffn_W1=W)
     assert OPEN.format("decoder_Wemb") in find(tmp_path / "layer.npz").notes[0]
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_turning_what_the_configuration_settles_is_said_first(
+    tmp_path: Path, by_hand: bool
+) -> None:
+    config = {"model_type": "llama", "tie_word_embeddings": False}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    save_file({"lm_head.weight": np.eye(9, 4, dtype=np.float32)}, tmp_path / "model.safetensors")
+    name = "lm_head.weight" if by_hand else None
+    assert load(tmp_path, weight=name).reading.doubts == ()
+    turned = load(tmp_path, weight=name, transpose=True)
+    assert turned.classes == 4
+    assert "configuration says that they are its rows" in turned.reading.doubts[0]

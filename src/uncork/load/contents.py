@@ -312,6 +312,12 @@ def _turned(contents: Contents, tensor: Tensor | None, transpose: bool) -> Choic
         choice = replace(choice, why=f"named by hand, {choice.why}")
     if not transpose or _columns_already(contents, choice):
         return replace(choice, sides_open=choice.sides_open and not transpose)
+    said = choice if tensor is None else contents.around(tensor.name)
+    against = (
+        f"--transpose took the columns of {printable(choice.weight_name)} as classes; the model's "
+        "own configuration says that they are its rows"
+    )
+    doubts = (against,) if said is not None and said.bias_settled else ()
     # A bias that fitted the rows need not fit the columns: the caller looks for it again.
     why = f"{choice.why}, classes are its columns"
     return replace(
@@ -320,6 +326,7 @@ def _turned(contents: Contents, tensor: Tensor | None, transpose: bool) -> Choic
         bias=None,
         bias_name=None,
         bias_settled=False,
+        doubts=(*choice.doubts, *doubts),
         why=why,
         sides_open=False,
     )

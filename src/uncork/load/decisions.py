@@ -23,12 +23,10 @@ def sigmoids(what: str) -> str:
     )
 
 
-def decision_notes(config: Mapping[str, Any], classes: int) -> Iterator[str]:
+def decision_notes(config: Mapping[str, Any]) -> Iterator[str]:
     """What a transformers configuration says of how logits become an answer, if not by argmax."""
     kind = config.get("problem_type")
-    listed = config.get("architectures")
-    name = str(listed[0]) if isinstance(listed, list | tuple) and listed else ""
     if kind == "multi_label_classification":
         yield MULTI_LABEL
-    elif kind == "regression" or (classes == 1 and name.endswith("Classification")):
+    elif kind == "regression":
         yield REGRESSION

@@ -10,26 +10,29 @@ from typing import Any
 
 from uncork.errors import UncorkError
 from uncork.load.contents import printable
+from uncork.reading import Reading
 from uncork.store import StoredAudit
 
 FORMATS = ("text", "markdown", "csv", "latex", "json")
 _MODEL_COLUMNS: tuple[str, ...] = (
     "group", "model", "classes", "features", "bias", "domain", "potentially", "unargmaxable",
-    "tied", "undecided", "weight", "careful",
+    "tied", "undecided", "weight", "careful", "notes",
 )  # fmt: skip
+# What else was read, where a row may be as long as it likes: CSV and JSON.
+_MORE_COLUMNS = ("bias tensor", "folded in", "labels from", "preceded by", "domain from")
 _GROUP_COLUMNS: tuple[str, ...] = (
     "group", "models", "with unargmaxable", "unargmaxable", "most in one model", "doubtful",
 )  # fmt: skip
 _HEADINGS = {"potentially": "potentially unargmaxable"}
-_READ_COLUMNS = {"weight", "careful"}  # what was read: empty for random heads
+_READ_COLUMNS = {"weight", "careful", "notes"}  # what was read: empty for random heads
 _TEXT_COLUMNS = {"group", "model", "bias", "domain", *_READ_COLUMNS}
 Rows = list[dict[str, Any]]
 
 
 def model_rows(audits: Sequence[StoredAudit]) -> Rows:
     """Tables 4 to 8: how many classes the approximate algorithm gives up on, and how many are
-    unargmaxable. The first is empty where its iterations were not counted. The last two say which
-    tensor it is about, and what is doubtful of that."""
+    unargmaxable. The first is empty where its iterations were not counted. The last ones say which
+    tensors it is about, what is doubtful of that, and all else that was read."""
     ordered = sorted(audits, key=lambda audit: (audit.group, audit.name, audit.id))
     return [
         {
@@ -43,11 +46,25 @@ def model_rows(audits: Sequence[StoredAudit]) -> Rows:
             "unargmaxable": None if audit.approximate else audit.unargmaxable,
             "tied": audit.tied,
             "undecided": None if audit.approximate else audit.undecided,
-            "weight": None if audit.reading is None else audit.reading.weight,
-            "careful": None if audit.reading is None else "; ".join(audit.reading.doubts) or None,
+            **_read(audit.reading),
         }
         for audit in ordered
     ]
+
+
+def _read(reading: Reading | None) -> dict[str, str | None]:
+    if reading is None:
+        return dict.fromkeys(("weight", "careful", "notes", *_MORE_COLUMNS))
+    return {
+        "weight": reading.weight,
+        "careful": "; ".join(reading.doubts) or None,
+        "notes": "; ".join(reading.notes) or None,
+        "bias tensor": reading.bias or None,
+        "folded in": "; ".join(reading.folded) or None,
+        "labels from": reading.labels_from or None,
+        "preceded by": reading.preceded_by or None,
+        "domain from": reading.domain_from or None,
+    }
 
 
 def group_rows(audits: Sequence[StoredAudit]) -> Rows:
@@ -74,7 +91,9 @@ def render(rows: Rows, form: str, *, summary: bool = False) -> str:
     columns = _GROUP_COLUMNS if summary else _MODEL_COLUMNS
     if form == "json":
         return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
-    if form != "csv":  # for people: no column of nothing but dashes
+    if form == "csv":
+        columns = columns if summary else (*columns, *_MORE_COLUMNS)
+    else:  # for people: no column of nothing but dashes
         empty = {name for name in _READ_COLUMNS if all(row.get(name) is None for row in rows)}
         columns = tuple(name for name in columns if name not in empty)
     header = [_HEADINGS.get(name, name) for name in columns]

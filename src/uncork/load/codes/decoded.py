@@ -132,8 +132,6 @@ class Decoded(Mapping[str, Tensor]):
 
     def _bare(self, layer: Layer, tensor: Tensor) -> Tensor:
         """A tensor of a type for codes, with nothing beside it that says what they mean."""
-        if tensor.matrix_shape is None:
-            return tensor
         float8 = tensor.dtype.startswith("float8")
         if self.of_a_model and (self.config or not float8):
             by = f" (quant_method {printable(layer.method)})" if layer.method else ""

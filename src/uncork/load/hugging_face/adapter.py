@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from uncork.errors import UncorkError
+from uncork.load.codes.layer import is_float
 from uncork.load.contents import Tensor, printable
 from uncork.load.hugging_face.locate import locate
 
@@ -219,6 +220,9 @@ class Adapted(Mapping[str, Tensor]):
         if below is None and above is None:
             return False
         shared = self._base[tied.stored or embedding]
+        if _in_codes(shared):
+            self._made[shared.name] = _refused(adapter, shared, _codes(shared))
+            return False
         head = tied.stored or f"{outside}.weight"
         if above is not None and _saved(adapter, above):
             self._made[head] = _placed(adapter, above.parts["weight"], shared, head)
@@ -271,7 +275,10 @@ class Adapted(Mapping[str, Tensor]):
                 return self._base[name]
             step, change = self._steps[name]
             before = self._base.get(name)
-            self._made[name] = step(self._adapter, change, before, name)
+            if before is not None and _in_codes(before):
+                self._made[name] = _refused(self._adapter, before, _codes(before))
+            else:
+                self._made[name] = step(self._adapter, change, before, name)
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -345,6 +352,17 @@ def _ends(layer: str, names: tuple[str, ...]) -> bool:
 # The values.
 
 
+def _in_codes(tensor: Tensor) -> bool:
+    return bool(tensor.folded) or not is_float(tensor.dtype)
+
+
+def _codes(tensor: Tensor) -> str:
+    return (
+        f"it changes {printable(tensor.name)}, which its base model keeps as codes, and merging "
+        "would round these anew: give the base in full precision (--base)"
+    )
+
+
 Step = Callable[[Adapter, Change, Tensor | None, str], Tensor]
 
 
@@ -354,7 +372,7 @@ def _weight(adapter: Adapter, change: Change, before: Tensor | None, name: str) 
         before = _placed(adapter, parts["weight"], before, name)
     assert before is not None
     if change.others:
-        return _refused(adapter, change, before)
+        return _refused(adapter, before, _unmerged(adapter, change.layer))
     if change.adds:
         before = _with_sum(adapter, change, before)
     return _with_tokens(adapter, change, before) if "tokens" in parts else before
@@ -366,7 +384,7 @@ def _bias(adapter: Adapter, change: Change, before: Tensor | None, name: str) ->
         before = _placed(adapter, parts["bias"], before, name)
     assert before is not None
     if change.others:
-        return _refused(adapter, change, before)
+        return _refused(adapter, before, _unmerged(adapter, change.layer))
     if "B bias" not in parts:
         return before
     scale = _scale(adapter, change)
@@ -396,12 +414,7 @@ def _with_sum(adapter: Adapter, change: Change, before: Tensor) -> Tensor:
     if start not in _PLAIN_STARTS:
         odd.append(f"init_lora_weights = {printable(str(start))}")
     if odd:
-        raise UncorkError(f"{adapter.path}: {_unmerged(adapter, layer, f' with {odd[0]}')}")
-    if not before.dtype.startswith(("float", "bfloat")):
-        raise UncorkError(
-            f"{adapter.path} adds to {layer}, which the base model keeps as {before.dtype}: give "
-            "the base in full precision (--base)"
-        )
+        return _refused(adapter, before, _unmerged(adapter, change.layer, f" with {odd[0]}"))
     scale, rank = _scale(adapter, change), first.shape[0]
     shape = before.matrix_shape or ()
     sides = (math.prod(first.shape[1:]), second.shape[0])
@@ -515,19 +528,20 @@ def _token_ids(adapter: Adapter, layer: str) -> list[int] | None:
     return found if whole else None
 
 
-def _refused(adapter: Adapter, change: Change, before: Tensor) -> Tensor:
-    layer = printable(change.layer)
+def _refused(adapter: Adapter, before: Tensor, problem: str) -> Tensor:
+    """A tensor that is listed like any other, and says why when it is read."""
 
     def read() -> np.ndarray:
-        raise UnmergedError(f"{adapter.path}: {_unmerged(adapter, layer)}")
+        raise UnmergedError(f"{adapter.path}: {problem}")
 
     return Tensor(before.name, before.shape, before.dtype, read)
 
 
 def _unmerged(adapter: Adapter, layer: str, how: str = "") -> str:
     return (
-        f"an adapter of type {printable(adapter.kind)}{how} changes {layer}, which uncork does not "
-        "merge: call merge_and_unload() in peft, save the model with save_pretrained and give that"
+        f"an adapter of type {printable(adapter.kind)}{how} changes {printable(layer)}, which "
+        "uncork does not merge: call merge_and_unload() in peft, save the model with "
+        "save_pretrained and give that"
     )
 
 

@@ -7,6 +7,7 @@ each classes × features, beside the tensor itself.
 from __future__ import annotations
 
 import functools
+from collections import ChainMap
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +28,7 @@ _MOST = 1024  # more codebooks than any model has
 def with_codebooks(
     config: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> Mapping[str, Tensor]:
-    """The tensors, with those of single codebooks first where the model type stacks them."""
+    """The tensors, and those of single codebooks where the model type stacks them."""
     name, setting = _STACKED.get(str(config.get("model_type", "")), ("", None))
     whole = tensors.get(name)
     if whole is None:
@@ -48,11 +49,14 @@ def with_codebooks(
             shape,
             whole.dtype,
             functools.partial(_book, whole, k, shape[0]),
+            whole.folded,
+            whole.doubts,
             slice_of=name,
         )
         for k in range(count)
     }
-    return {**books, **tensors}
+    # Not one dictionary: that would open every shard.
+    return ChainMap(books, tensors)  # type: ignore[arg-type]  # nothing writes to it
 
 
 def _setting(config: Mapping[str, Any], key: str) -> int:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from uncork.errors import UncorkError
-from uncork.load.codes import decoded
 from uncork.load.contents import (
     AmbiguousError,
     Choice,
@@ -37,8 +36,11 @@ def configured(
     tensors: Mapping[str, Tensor],
     vocabulary: Callable[[int], Vocabulary],
 ) -> Contents:
-    """The contents of a model whose configuration is known: the table says what is the head."""
-    tensors = with_codebooks(config, decoded(path, tensors, config, of_a_model=True))
+    """The contents of a model whose configuration is known: the table says what is the head.
+
+    `tensors` are as the model multiplies by them: codes dequantised, an adapter merged.
+    """
+    tensors = with_codebooks(config, tensors)
     model = _Model(path, config, tensors)
     return Contents(
         path, kind, tensors, model.choose, model.around, vocabulary, model.domain
@@ -81,7 +83,7 @@ class _Model:
             self.path, self.tensors, said_of_parts(self.config), class_count(self.config)
         )
         self._refuse_other_bias(choice)
-        notes = (note, *decision_notes(self.config, choice.weight.shape[0]))
+        notes = (note, *decision_notes(self.config))
         return replace(choice, notes=(*choice.notes, *notes))
 
     def _refuse_other_bias(self, choice: Choice) -> None:
@@ -133,6 +135,11 @@ class _Model:
     def _choice(self, located: Located) -> Choice:
         tensor = self.tensors[located.weight]
         matrix, folded = self._continued(as_matrix(self.path, tensor), located)
+        if len(matrix) == 1:
+            raise UncorkError(
+                f"{self.path}: {tensor} gives a single number, a regression or a yes or no: there "
+                "are no classes to compare"
+            )
         bias = None
         if located.bias is not None:
             found = self.tensors[located.bias]
@@ -146,7 +153,7 @@ class _Model:
             matrix, bias, located.weight, located.bias, located.why,
             (
                 *located.notes, *self._untied(located, matrix),
-                *decision_notes(self.config, matrix.shape[0]),
+                *decision_notes(self.config),
             ),
             folded, located.doubts, bias_settled=True,
         )  # fmt: skip

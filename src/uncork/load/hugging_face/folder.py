@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from uncork.errors import UncorkError
-from uncork.load.codes import decoded
+from uncork.load.codes import Decoded, decoded
 from uncork.load.contents import (
     AmbiguousError,
     Choice,
@@ -113,7 +113,8 @@ def _adapted(path: Path, adapter: Adapter, base: Path) -> Contents:
             f"FOLDER, or --base hf:{adapter.base if known else 'owner/name'}"
         )
     config = configuration(plain, adapter)
-    tensors = Adapted(weights.tensors, adapter, tied_embedding(config, weights.tensors))
+    stored = decoded(base, weights.tensors, config, of_a_model=True)
+    tensors = Adapted(stored, adapter, tied_embedding(config, stored))
     if tensors.untied:
         config = without_ties(config)
     # A tokenizer saved with the adapter knows the tokens that were added for it.
@@ -196,16 +197,16 @@ def _with_config(
     tensors: Mapping[str, Tensor] | None = None,
     named: Path | None = None,
 ) -> Contents:
-    """`tensors` in place of the weights' own, classes named by the files in `named`."""
+    """`tensors`, dequantised, in place of the weights' own; classes named by files in `named`."""
     refuse_unmerged(path, weights.tensors)
     folder = named or (path if path.is_dir() else path.parent)
     vocabulary: Callable[[int], Vocabulary] = functools.partial(find_vocabulary, folder)
     labels = config.get("label_names")
     if isinstance(labels, list):  # timm's
         vocabulary = functools.partial(_label_names, tuple(map(str, labels)))
-    return configured(
-        path, kind, config, weights.tensors if tensors is None else tensors, vocabulary
-    )
+    if tensors is None:
+        tensors = decoded(path, weights.tensors, config, of_a_model=True)
+    return configured(path, kind, config, tensors, vocabulary)
 
 
 def _label_names(labels: tuple[str, ...], classes: int) -> Vocabulary:
@@ -250,7 +251,7 @@ def _weights(folder: Path) -> Contents | None:
     shards = _unindexed(folder)
     if shards:
         where = {
-            name: shard.name for shard in shards for name in _open(shard).tensors
+            name: shard.name for shard in shards for name in _stored(shard)
         }  # without an index, every shard has to be looked into
         return _plain(folder, Shards(folder, "the names of its shards", where))
     return None
@@ -353,12 +354,18 @@ class Shards(Mapping[str, Tensor]):
                     f"{self._folder} lacks {shard}, which {self._index} says holds a tensor that "
                     "is needed: complete the download"
                 )
-            self._opened[shard] = _open(file).tensors
+            self._opened[shard] = _stored(file)
         return self._opened[shard]
 
 
 def _open(file: Path) -> Contents:
     return read_safetensors(file) if file.suffix == ".safetensors" else read_torch(file)
+
+
+def _stored(file: Path) -> Mapping[str, Tensor]:
+    """The tensors of a shard as they are stored: the scales of codes may lie in another one."""
+    tensors = _open(file).tensors
+    return tensors.stored if isinstance(tensors, Decoded) else tensors
 
 
 def _other(folder: Path, config: Mapping[str, Any] | None) -> Contents:
