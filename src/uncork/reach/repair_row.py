@@ -26,6 +26,7 @@ from uncork.domain import Ball, Box
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.reach.limits import SMALLEST
+from uncork.reach.margin import allowance
 from uncork.reach.raises import certified_depths
 from uncork.reach.repair import Repair, Repairing
 from uncork.reach.repair_row_together import common_input, moved_together
@@ -37,9 +38,10 @@ _SHRUNK = 1e-3
 _STARTS = 12  # classes from which better inputs are sought
 _STEPS = 6
 _APART = 0.1  # of the move: in a direction of its own
-_FACTORS = (1.0, 0.1, 3.0, 0.01, 10.0)
+_FACTORS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _QUICK = 2000  # lost classes times features: better inputs are sought at every attempt
 _STUCK = 12
+_FAINT = 6  # attempts at which nothing could be moved, after which any lead will do
 _TOGETHER = (1, 4, 8)  # attempts after which few are moved together as well
 _BURIED = 0.01  # of the classes that win may have to win elsewhere: the proof tells whether they do
 _DRAWN = 16  # inputs drawn at random where nothing else is left
@@ -118,6 +120,7 @@ def _moved(
     # Where nothing is missing (no bias, at 0) a move is as long as one thousandth of a row.
     little = np.maximum(missing, 1e-3 * length * lengths)
     reach = _reach(surface, lost)
+    asked = allowance(head, head.offsets, lost, x, job.margin if stuck < _FAINT else 0.0)
     best: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
     for factor in _FACTORS:
         # How far witnesses part: of many, all as far, so that a crowd rises to one height.
@@ -126,18 +129,19 @@ def _moved(
         away = _APART * factor * little / lengths  # and rows
         inputs = view.inside(u + apart[:, None] * turned)
         # All others gain at most apart · reach on the way; half as much again to be certain.
-        more = missing + 1.5 * apart * reach
+        more = missing + 1.5 * apart * reach + 1.1 * asked
         rows = head.take(lost) + (more / lengths**2)[:, None] * x + away[:, None] * side
         rows = rows.astype(head.weight.dtype).astype(np.float64)
         seen = affine.image(inputs) if affine.steps else inputs
         order = np.argsort(np.linalg.norm(rows - head.take(lost), axis=1), kind="stable")
-        taken = _compatible(job, head, lost, rows, seen, carriers, order)
+        taken = _compatible(job, head, lost, rows, seen, carriers, order, asked)
         if best is None or len(taken) > len(best[0]):
             best = taken, rows, inputs
         if len(taken) == len(lost):
             break
     assert best is not None
     taken, rows, inputs = best
+    job.faint[lost[taken]] = stuck >= _FAINT
     weight = np.array(head.weight)
     weight[lost[taken]] = rows[taken].astype(weight.dtype)
     job.inputs[lost[taken]] = inputs[taken]
@@ -151,7 +155,7 @@ def _together(
     u = common_input(surface, lost, pool)
     if u is None:
         return None
-    rows, inputs, leads = moved_together(head, surface, lost, u, seed)
+    rows, inputs, leads = moved_together(head, surface, lost, u, seed, job.margin)
     taken = np.flatnonzero(leads > 0)
     if 2 * len(taken) < len(lost):
         return None
@@ -171,11 +175,12 @@ def _own_directions(u: np.ndarray, seed: int) -> np.ndarray:
 
 def _compatible(
     job: Repairing, head: Head, lost: np.ndarray, rows: np.ndarray, x: np.ndarray,
-    carriers: np.ndarray, order: np.ndarray,
+    carriers: np.ndarray, order: np.ndarray, asked: np.ndarray,
 ) -> np.ndarray:  # fmt: skip
-    """Which of the moves go together, taken in that order: places in `lost`."""
+    """Which of the moves go together, taken in that order: places in `lost`. Each is to lead by
+    more than is `asked` (n,) at its input x."""
     bias = head.offsets[lost]
-    mine = (rows * x).sum(axis=1) + bias
+    mine = (rows * x).sum(axis=1) + bias - asked
     affine = head.domain.affine(head.features)
     known = carriers[np.isfinite(job.inputs[carriers]).all(axis=1)]
     theirs = affine.image(job.inputs[known]) if affine.steps else job.inputs[known]
