@@ -115,9 +115,7 @@ def repair(
     check_sizes(head)
     with bar(progress) as shown, np.errstate(all="ignore"):
         known = audit_of(head, audit, jobs, device, shown)
-        job = Repairing(
-            head, known, classes, how, norm, margin, device, jobs, shown, time_limit
-        )
+        job = Repairing(head, known, classes, how, norm, margin, device, jobs, shown, time_limit)
         if how == "row":
             from uncork.reach.repair_row import move_rows
 
@@ -244,7 +242,9 @@ class Repairing:
         otherwise with rows that crowd moved apart, in steps that weigh as much as the biases'."""
         head = surface.view.head
 
-        def strict(now: Surface, base: np.ndarray, offset: np.ndarray, factors: Sequence[float]) -> Strict:
+        def strict(
+            now: Surface, base: np.ndarray, offset: np.ndarray, factors: Sequence[float]
+        ) -> Strict:
             return make_strict(
                 now, touching, inputs, base, now.view.head.offsets, offset, dtype, self.equals,
                 largest, total, self.margin, factors,
@@ -258,7 +258,9 @@ class Repairing:
         x = (affine.image(inputs) if affine.steps else inputs)[crowd]
         classes = touching[crowd]
         length = float(np.median(np.linalg.norm(surface.rows, axis=1))) or 1.0
-        whole = np.full(len(crowd), length)  # a move that frees a class by itself, or a row's length
+        whole = np.full(
+            len(crowd), length
+        )  # a move that frees a class by itself, or a row's length
         if largest > surface.close:
             whole = np.minimum(whole, largest / np.linalg.norm(x, axis=1).clip(1e-300))
         for share in _PARTED:
