@@ -63,6 +63,7 @@ class Repair:
     bias: np.ndarray | None  # (C,) float64, exact in the type that is stored
     how: str
     norm: str
+    margin: float | None  # what was asked for; None: what the head's own type resolves
     freed: np.ndarray  # (n,) classes that were lost and are not
     tied: np.ndarray  # classes whose row equals another's: nothing tells them apart
     left: np.ndarray  # classes asked for that are still lost or undecided
@@ -225,7 +226,8 @@ class Repairing:
             touching, inputs = found.classes, found.inputs
             base = surface.all_bias.copy()
             base[touching] += np.maximum(found.raises, 0.0)
-        size = change_size(base - surface.all_bias, norm)
+        touch = self._copy_twins(head.offsets + (base - surface.all_bias), rises)
+        size = change_size(touch - head.offsets, norm)
         if not len(touching):
             return replace_bias(head, self._copy_twins(head.offsets.copy(), rises)), needed, size
         largest = float((base - surface.all_bias)[touching].max())
@@ -366,7 +368,8 @@ class Repairing:
         inputs = np.where(np.isfinite(new), new, self.inputs)
         return Repair(
             current.weight, None if current.bias is None else current.offsets, self.how,
-            self.norm, np.flatnonzero(good & ~was), np.flatnonzero(verdicts == Verdict.TIED),
+            self.norm, self.margin, np.flatnonzero(good & ~was),
+            np.flatnonzero(verdicts == Verdict.TIED),
             np.flatnonzero(self.wanted & ~good), inputs, size, needed, self.touching,
             np.flatnonzero(self.faint), longest if self.how == "bias" else 0.0, proven,
             tuple(self.notes),

@@ -6,10 +6,11 @@ Class t, with everything else as it is, wins at x once its row has moved by Δ w
 
 with equality for Δ along x. The least over x of the right-hand side is the distance to a polytope's
 boundary as seen from inside, which is not convex, and hard in general: a good x is sought. The
-search begins where classes touch the surface when their bias is raised (`surface`), and goes
-downhill: with n = x/‖x‖ fixed, min over x of max_i z_i − (w_t + θ n)·x − b_t is one more such
-programme, and where it is negative, its x is better. Nothing smaller than δ_t/max ‖x‖ does: a weak
-bound, but proven.
+search begins where classes touch the surface when their bias is raised (`surface`), on small heads
+also where the surface is left in directions drawn at random, and goes downhill: with n = x/‖x‖
+fixed, min over x of max_i z_i − (w_t + θ n)·x − b_t is one more such programme, and where it is
+negative, its x is better. Nothing smaller than δ_t/max ‖x‖ does: a weak bound, but proven. On small
+heads there is a better one (`repair_row_bound`).
 
 Rows that crowd would crowd again where they end. So each is also moved a tenth as far in a
 direction of its own, square to x, and wins a little off x in that direction. Moves are proposed for
@@ -31,7 +32,7 @@ from uncork.reach.limits import SMALLEST
 from uncork.reach.margin import allowance
 from uncork.reach.raises import certified_depths
 from uncork.reach.repair import Repair, Repairing
-from uncork.reach.repair_row_bound import shortest_move
+from uncork.reach.repair_row_bound import is_small, shortest_move
 from uncork.reach.repair_row_together import common_input, moved_together
 from uncork.reach.surface import Programme, Surface, depths
 from uncork.reach.view import View
@@ -66,7 +67,7 @@ def move_rows(job: Repairing) -> Repair:
         )
     was = (job.before == Verdict.ARGMAXABLE) | (job.before == Verdict.TIED)
     asked = int((job.wanted & ~was).sum())
-    ways = _FACTORS if 1 < asked and asked * head.features <= _QUICK else _FACTORS[:1]
+    ways = _FACTORS if asked > 1 and asked * head.features <= _QUICK else _FACTORS[:1]
     best: _Moved | None = None
     for factors in ways:
         made = _moved_by(job, was, factors)
@@ -116,9 +117,8 @@ def _moved_by(job: Repairing, was: np.ndarray, factors: tuple[float, ...]) -> _M
             good = (verdicts == Verdict.ARGMAXABLE) | (verdicts == Verdict.TIED)
             if stuck > _STUCK:
                 break
-    moves = np.linalg.norm(
-        current.take(np.arange(head.classes)) - head.take(np.arange(head.classes)), axis=1
-    )
+    every = np.arange(head.classes)
+    moves = np.linalg.norm(current.take(every) - head.take(every), axis=1)
     found, job.inputs = job.inputs, inputs
     left = int((job.wanted & ~good).sum())
     return _Moved(current, proven, needed, left, float(moves.max()), found, job.faint.copy())
@@ -276,7 +276,8 @@ def _pool(
         pool = [surface.inside(surface.all_rows[t] @ whitened) for t in lost[order[:_STARTS]]]
         pool = [row for row in pool if np.linalg.norm(row) > 0] or [surface.upper * 0.5]
     starts = _STARTS if downhill else 0
-    tries = min(_DIRECTIONS, _TRIED // max(1, len(lost) * surface.view.width))
+    tries = _TRIED // max(1, len(lost) * surface.view.width) if is_small(surface.view.head) else 0
+    tries = min(_DIRECTIONS, tries)
     for k in order[:: max(1, len(order) // _STARTS)][:starts].tolist():
         t = int(lost[k])
         row, bias = surface.all_rows[t], float(surface.all_bias[t])

@@ -25,18 +25,23 @@ from uncork.reach.repair import Repairing
 from uncork.reach.surface import Programme, Surface
 from uncork.reach.view import View
 
-_QUICK = 100_000  # classes times features: what a bound may take, up to half a minute on a core
+_SMALL = 100_000  # classes times features: beyond that, two ways out a feature take too long
 _WIDE = 4.0  # times √d and the move that was found: beyond that, width adds nothing
 _WITHIN = 1 - 1e-3  # of the way out
 _STEPS = 20
 _SECONDS = 30.0
 
 
+def is_small(head: Head) -> bool:
+    """Whether a programme for each of many directions is a matter of seconds."""
+    return head.classes * head.features <= _SMALL
+
+
 def shortest_move(job: Repairing, moved: Head) -> float:
     """A proven lower bound on the longest move, from the class that moved farthest; 0 where there
     is none. Classes that were argmaxable and did not move are what it has to rise above."""
     head = job.head
-    if moved.weight is head.weight or head.classes * head.features > _QUICK or not _solid(head):
+    if moved.weight is head.weight or not is_small(head) or not _solid(head):
         return 0.0
     every = np.arange(head.classes)
     away = moved.take(every) - head.take(every)
