@@ -41,7 +41,7 @@ _GAP = 0.01
 _SHRUNK = 1e-3
 _STARTS = 12  # classes from which better inputs are sought
 _STEPS = 12
-_TRIED = 2000  # lost classes times features times directions drawn to begin in
+_TRIED = 500  # lost classes times features times directions drawn to begin in
 _DIRECTIONS = 16
 _APART = 0.1  # of the move: in a direction of its own
 # Of the parting above: one row hardly needs any, of many those that stand out stay clear of others.
@@ -149,7 +149,7 @@ def _moved(
     affine = head.domain.affine(head.features)
     # Far out moves are shorter, and get in each other's way the more: not for many at once.
     downhill = len(lost) * view.width <= _QUICK
-    pool = _pool(surface, found.raises, found.inputs, lost, downhill)
+    pool = _pool(surface, found.raises, found.inputs, lost, downhill, not attempt)
     # One by one they may get in each other's way; together they do not.
     if (not downhill and not stuck) or (downhill and stuck in _TOGETHER):
         together = _together(job, head, surface, lost, pool, attempt)
@@ -264,10 +264,11 @@ def _compatible(
 
 
 def _pool(
-    surface: Surface, raises: np.ndarray, inputs: np.ndarray, lost: np.ndarray, downhill: bool
-) -> np.ndarray:
+    surface: Surface, raises: np.ndarray, inputs: np.ndarray, lost: np.ndarray, downhill: bool,
+    widely: bool,
+) -> np.ndarray:  # fmt: skip
     """Inputs at which rows may be brought to the surface: those that raised biases touch it at, and
-    better ones downhill from them."""
+    better ones downhill from them, or (`widely`) from where the surface is left at random."""
     pool = [row for row in np.unique(inputs, axis=0) if np.linalg.norm(row) > 0]
     programme = Programme(surface) if downhill else None
     order = np.argsort(-raises)
@@ -276,8 +277,8 @@ def _pool(
         pool = [surface.inside(surface.all_rows[t] @ whitened) for t in lost[order[:_STARTS]]]
         pool = [row for row in pool if np.linalg.norm(row) > 0] or [surface.upper * 0.5]
     starts = _STARTS if downhill else 0
-    tries = _TRIED // max(1, len(lost) * surface.view.width) if is_small(surface.view.head) else 0
-    tries = min(_DIRECTIONS, tries)
+    widely = widely and is_small(surface.view.head)
+    tries = min(_DIRECTIONS, _TRIED // max(1, len(lost) * surface.view.width)) if widely else 0
     for k in order[:: max(1, len(order) // _STARTS)][:starts].tolist():
         t = int(lost[k])
         row, bias = surface.all_rows[t], float(surface.all_bias[t])
