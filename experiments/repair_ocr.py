@@ -235,9 +235,15 @@ def main() -> None:
             certificates = Path(known[name]) if name in known else None
             results.append(
                 study(
-                    name, source, how, chosen.out, certificates, chosen.most, chosen.lines,
+                    name,
+                    source,
+                    how,
+                    chosen.out,
+                    certificates,
+                    chosen.most,
+                    chosen.lines,
                     chosen.margin,
-                )  # fmt: skip
+                )
             )
             said = json.dumps(
                 {"uncork": uncork.__version__, "results": results}, ensure_ascii=False, indent=1
