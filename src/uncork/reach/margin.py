@@ -58,7 +58,7 @@ def _errors(
     grain = _grain(kind)
     if grain <= _SUMMED:
         return np.asarray(summed)
-    return np.asarray(summed + grain * (np.abs(z) + np.sqrt((x * x) @ (rows * rows).T)))
+    return np.asarray(summed + grain * (np.abs(z) + 2 * np.sqrt((x * x) @ (rows * rows).T)))
 
 
 def _grain(kind: np.dtype) -> float:

@@ -277,7 +277,8 @@ def _pool(
         pool = [surface.inside(surface.all_rows[t] @ whitened) for t in lost[order[:_STARTS]]]
         pool = [row for row in pool if np.linalg.norm(row) > 0] or [surface.upper * 0.5]
     starts = _STARTS if downhill else 0
-    widely = widely and is_small(surface.view.head)
+    # A ball's tangents pile up with every direction.
+    widely = widely and is_small(surface.view.head) and not np.isfinite(surface.view.radius)
     tries = min(_DIRECTIONS, _TRIED // max(1, len(lost) * surface.view.width)) if widely else 0
     for k in order[:: max(1, len(order) // _STARTS)][:starts].tolist():
         t = int(lost[k])
