@@ -94,13 +94,17 @@ def model_path(package: str, inside: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)), inside)
 
 
-def repaired(source: Path, out: Path, how: str, certificates: Path | None) -> dict[str, Any]:
+def repaired(
+    source: Path, out: Path, how: str, certificates: Path | None, margin: float | None
+) -> dict[str, Any]:
     """What `uncork repair` wrote, and what it says of it."""
     report = out.with_suffix(".json")
     if out.exists() and report.exists():  # from an earlier run
         return dict(json.loads(report.read_text("utf-8")))
     command = [sys.executable, "-m", "uncork", "repair", str(source), "-o", str(out)]
     command += WAYS[how] + ["--json", str(report), "--quiet"]
+    if margin is not None:
+        command += ["--margin", str(margin)]
     if certificates is not None:
         command += ["--certificates", str(certificates)]
     begun = time.perf_counter()
@@ -164,10 +168,10 @@ def _close(read: str, meant: str) -> bool:
 
 def study(
     name: str, source: Path, how: str, folder: Path, certificates: Path | None, most: int,
-    count: int,
+    count: int, margin: float | None,
 ) -> dict[str, Any]:  # fmt: skip
     out = folder / f"{name.replace(' ', '-')}-{how}.onnx"
-    said = repaired(source, out, how, certificates)
+    said = repaired(source, out, how, certificates, margin)
     freed = {int(entry["class"]) for entry in said["freed"]}
     before, after = Recogniser(source, threads=1), Recogniser(out, threads=1)
     labels = before.labels
@@ -219,6 +223,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--lines", type=int, default=300, help="lines of random characters a font")
     parser.add_argument("--most", type=int, default=500, help="single characters of a kind a font")
+    parser.add_argument("--margin", type=float, help="by how much freed classes lead, in logits")
     parser.add_argument("--certificates", nargs="*", default=[], help="MODEL=FILE: earlier audits")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
@@ -229,7 +234,16 @@ def main() -> None:
         for how in chosen.how:
             certificates = Path(known[name]) if name in known else None
             results.append(
-                study(name, source, how, chosen.out, certificates, chosen.most, chosen.lines)
+                study(
+                    name,
+                    source,
+                    how,
+                    chosen.out,
+                    certificates,
+                    chosen.most,
+                    chosen.lines,
+                    chosen.margin,
+                )
             )
             said = json.dumps(
                 {"uncork": uncork.__version__, "results": results}, ensure_ascii=False, indent=1

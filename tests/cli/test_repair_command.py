@@ -97,6 +97,26 @@ def test_rows_move_instead_and_the_bias_stays(run: Run, source: Path) -> None:
     assert audit(after, device="cpu", jobs=1).counts["argmaxable"] == C
 
 
+def test_what_the_margin_adds_is_said_and_an_audit_of_the_copy_decides_all(
+    run: Run, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(5)
+    weight = rng.normal(size=(120, 6)).astype(np.float32)
+    weight[80:] = weight.mean(axis=0) + 1e-7 * rng.normal(size=(40, 6))  # untrained, say
+    bias = np.append(np.zeros(80), np.full(40, -0.1)).astype(np.float32)
+    np.savez(tmp_path / "a.npz", weight=weight, bias=bias)
+    asked = ("repair", tmp_path / "a.npz", "-o", tmp_path / "b.npz", *QUICK)
+    said = run(*asked).out
+    assert "brings them to a tie and the rest to a lead; proven: below" in said
+    assert "rows lie too near to others for biases to tell them apart in float32" in said
+    assert "win by less than" not in said
+    found = run("audit", tmp_path / "b.npz", "--low-precision", "--json", "-", *QUICK).json()
+    assert found["counts"]["argmaxable"] == 120
+    assert found["low_precision"]["wins"] == 120
+    assert "lie too near" not in run(*asked, "--margin", "0").out
+    np.testing.assert_array_equal(load(tmp_path / "b.npz").weight, weight)
+
+
 def test_an_earlier_audit_and_chosen_classes(run: Run, source: Path) -> None:
     proofs, out = source.with_name("p.npz"), source.with_name("b.npz")
     run("audit", source, "--certificates", proofs, *QUICK)
@@ -198,6 +218,8 @@ def test_what_cannot_be_written_leaves_nothing_of_the_rest(
         (("SOURCE", "-o", "x.npz", "--labels", "x.npz"), "would overwrite the labels"),
         (("SOURCE", "-o", "x.npz", "--activations", "x.npz"), "overwrite the hidden states"),
         ((str(DDDDOCR_INT8), "-o", "x.onnx"), "write .npz instead"),
+        (("SOURCE", "-o", "x.npz", "--margin", "-1"), "margin must be a number of logits, 0 or"),
+        (("SOURCE", "-o", "x.npz", "--margin", "nan"), "margin must be a number of logits, 0 or"),
     ],
 )  # fmt: skip
 def test_mistakes_are_answered_in_one_line(

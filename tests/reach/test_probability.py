@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from uncork.reach.certificates import (
     write_certificates,
 )
 from uncork.reach.probability import highest_probability
+from uncork.reach.sparse import sparse_probability
 
 DOMAINS = {
     "box": lambda d: Box(3.0),
@@ -169,3 +172,17 @@ def test_weights_too_small_to_be_squared_make_all_classes_alike(size: float) -> 
     head = Head(np.random.default_rng(1).normal(size=(6, 2)) * size)
     found = highest_probability(head, jobs=1, device="cpu")
     np.testing.assert_allclose([found.lower, found.upper], 1 / 6)
+
+
+@pytest.mark.parametrize("mask", [-1e12, -1e20, -1e30, -1e100])
+@pytest.mark.parametrize("ask", [highest_probability, sparse_probability])
+def test_masked_classes_leave_the_bounds_of_others_as_near(
+    ask: Callable[..., Any], mask: float
+) -> None:
+    rng = np.random.default_rng(0)
+    weight, bias = rng.normal(size=(40, 4)), 0.5 * rng.normal(size=40)
+    without = ask(Head(weight[:37], bias[:37], domain=Box(2)), range(6), jobs=1)
+    bias[37:] = mask, 2 * mask, mask
+    found = ask(Head(weight, bias, domain=Box(2)), range(6), jobs=1)
+    assert (found.upper - found.lower < 1e-5).all()
+    np.testing.assert_allclose(found.lower, without.lower, atol=1e-5)

@@ -5,15 +5,19 @@ from __future__ import annotations
 from fractions import Fraction
 from operator import mul
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
+from scipy.spatial import ConvexHull
 
 from models import PP_OCR_V4
 from small_heads import quick
 from uncork import Ball, Box, Domain, Head, Image, Unbounded, UncorkError, audit, load
+from uncork.audit.backend import choose_backend
+from uncork.audit.low_precision import low_precision
 from uncork.domain import LayerNorm
 from uncork.reach.repair import Repair, bias_needed, change_size, repair
 from uncork.reach.repair_price import price
@@ -216,7 +220,7 @@ def test_what_no_bias_can_free_is_said() -> None:
     # After a LayerNorm rows that differ by a constant are one function.
     weight = np.array([[1.0, 0, 0], [2, 1, 1], [0, 1, 0], [0, 0, 1], [-1, 0, 0]])
     head = Head(weight, np.zeros(5), domain=LayerNorm(np.ones(3), np.zeros(3)))
-    made = repair(head, device="cpu", jobs=1)
+    made = repair(head, margin=0, device="cpu", jobs=1)
     assert len(made.left) > 0
     assert set(made.left) <= {0, 1}
 
@@ -368,9 +372,78 @@ def test_where_all_classes_tie_everywhere_one_can_be_freed(domain: Domain, norm:
     assert made.audit.counts["argmaxable"] == 1
 
 
-def test_a_shipped_recogniser_is_repaired_within_two_percent_of_the_least() -> None:
+def test_rows_that_no_bias_tells_apart_are_parted() -> None:
+    # After a LayerNorm rows that differ by a constant are one function.
+    weight = np.array([[1.0, 0, 0], [2, 1, 1], [0, 1, 0], [0, 0, 1], [-1, 0, 0]])
+    head = Head(weight, np.zeros(5), domain=LayerNorm(np.ones(3), np.zeros(3)))
+    made = repaired(head)
+    assert 0 < made.parted < 0.1
+
+
+@pytest.mark.parametrize(
+    ("how", "dtype"),
+    [("bias", np.float32), ("bias", np.float16), ("bias", ml_dtypes.bfloat16),
+     ("row", np.float32), ("row", np.float16)],
+)  # fmt: skip
+def test_freed_classes_win_in_the_models_own_type(how: str, dtype: type) -> None:
+    whole = crowded(40)
+    head = Head(whole.weight.astype(dtype), whole.offsets.astype(dtype), domain=whole.domain)
+    made = repaired(head, how=how)
+    assert len(made.freed)
+    assert not len(made.faint)
+    after = made.head(head)
+    fared = low_precision(after, made.audit.proofs, choose_backend("cpu", 1))
+    assert fared is not None
+    assert not set(made.freed) & {*fared["tying"], *fared["losing"]}
+
+
+def test_a_margin_is_kept_and_what_it_adds_is_said() -> None:
+    head = head_of(3, 60, 6, Box(10))
+    sizes = []
+    for margin in (0.0, 0.05, 0.5):
+        made = repaired(head, margin=margin)
+        z = made.inputs[made.freed] @ made.weight.astype(np.float64).T + made.bias
+        leads = z[np.arange(len(made.freed)), made.freed]
+        z[np.arange(len(made.freed)), made.freed] = -np.inf
+        assert (leads - z.max(axis=1) > margin).all()
+        assert made.needed <= made.touching * (1 + 1e-9) <= made.size
+        sizes.append(made.size)
+    assert sizes == sorted(sizes)
+    assert sizes[0] < 1.05 * made.needed < sizes[2]
+
+
+def test_with_no_margin_the_bias_alone_changes() -> None:
+    head = crowded(40)
+    made = repaired(head, margin=0)
+    assert made.parted == 0
+    np.testing.assert_array_equal(made.weight, head.weight)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_row_moves_as_far_as_the_hull_asks(seed: int) -> None:
+    features = 2 + seed % 3
+    head = head_of(seed, 20 * (features - 1), features, Box(100), bias=False)
+    found = audit(head, device="cpu", jobs=1)
+    hull = ConvexHull(head.take(found.argmaxable))
+    walls = head.take(found.unargmaxable) @ hull.equations[:, :-1].T + hull.equations[:, -1]
+    far = (-walls).min(axis=1)  # to the nearest facet
+    t = int(found.unargmaxable[np.argmax(far)])
+    made = repair(head, [t], how="row", audit=found, device="cpu", jobs=1)
+    assert list(made.freed) == [t]
+    assert far.max() <= made.size < 1.02 * far.max()
+    assert 0.4 * far.max() < made.needed < far.max()
+
+
+def test_a_shipped_recogniser_is_repaired_within_two_percent_and_a_margin_of_the_least() -> None:
     head = load(PP_OCR_V4)
-    made = repair(head, device="cpu", jobs=1)
+    found = audit(head, device="cpu", jobs=1)
+    made = repair(head, audit=found, device="cpu", jobs=1)
+    again = audit(made.head(head), classes=made.freed, device="cpu", jobs=1)  # from scratch
+    assert set(made.freed) <= set(again.argmaxable)
     assert made.audit.counts["argmaxable"] == head.classes == 6625
     assert len(made.freed) == 202
-    assert 0.01530 < made.needed < made.size < 1.02 * made.needed
+    assert 0.01530 < made.needed < made.touching < 1.02 * made.needed
+    assert made.touching < made.size < 1.1 * made.needed
+    fared = low_precision(made.head(head), made.audit.proofs, choose_backend("cpu", 1))
+    assert fared is not None
+    assert fared["wins"] == 6625

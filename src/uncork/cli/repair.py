@@ -27,6 +27,7 @@ from uncork.head import Head
 from uncork.load.contents import printable
 from uncork.load.source import Found, find
 from uncork.progress import Progress, ProgressBar
+from uncork.reach.margin import check_margin
 from uncork.reach.prove_repaired import audit_repaired, witnesses_of
 from uncork.reach.repair import Repair, repair
 from uncork.reach.repair_price import Price, price, read_inputs
@@ -73,6 +74,14 @@ def repair_command(
     norm: Annotated[
         Norm, typer.Option(help="bias: the largest change is to be small, or the sum of all.")
     ] = Norm.inf,
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            help="By how much freed classes are to lead, in logits; 0: by anything at all, and "
+            "--how bias moves no row. Default: by what the model's own type resolves.",
+            metavar="LOGITS",
+        ),
+    ] = None,
     classes: Annotated[
         str | None, typer.Option(help=HELP, metavar="LIST"), Reads("the classes")
     ] = None,
@@ -123,6 +132,7 @@ def repair_command(
     for option, name in (("--activations", activations), ("--certificates", certificates)):
         if name == "":
             raise UncorkError(f"{option}: the name is empty: give a file")
+    check_margin(margin)
     check_time_limit(time_limit)
     options.checked_domain(domain)
     found = find(
@@ -139,8 +149,8 @@ def repair_command(
     with drafted(out, "unproven") as draft:
         with bar:
             made = repair(
-                head, chosen, how=how.value, norm=norm.value, audit=known, device=device.value,
-                jobs=jobs, progress=bar, time_limit=time_limit,
+                head, chosen, how=how.value, norm=norm.value, margin=margin, audit=known,
+                device=device.value, jobs=jobs, progress=bar, time_limit=time_limit,
             )  # fmt: skip
             working = {
                 "device": device.value, "jobs": jobs, "progress": bar, "time_limit": time_limit
@@ -235,7 +245,7 @@ def _described(
 ) -> dict[str, Any]:
     change = changed.offsets - head.offsets
     moved = np.zeros(head.classes)
-    if made.how == "row":
+    if changed.weight is not head.weight:
         for start, block in head.blocks(8192):
             after = changed.rows(start, start + len(block))
             moved[start : start + len(block)] = np.linalg.norm(after - block, axis=1)
@@ -247,6 +257,8 @@ def _described(
         "freed": [{"class": int(t), "label": head.label(int(t)), "raised": float(change[t]),
                    "moved": float(moved[t])} for t in made.freed],
         "left": [int(t) for t in made.left], "size": made.size, "needed": made.needed,
+        "margin": made.margin, "touching": made.touching if made.how == "bias" else None,
+        "within_margin": [int(t) for t in np.intersect1d(made.faint, made.freed)],
         "bias_change": [float(change.min()), float(np.median(change)), float(change.max())],
         "rows_moved": int((moved > 0).sum()), "largest_move": float(moved.max(initial=0.0)),
         "counts": {name: int(count) for name, count in proven.counts.items()},
@@ -278,14 +290,28 @@ def _print(
         what = "largest change" if made.norm == "inf" else "least sum of all changes found"
         to.print(
             f"{len(made.freed):,} classes freed by the bias; {what}, up to a common constant: "
-            f"{made.size:.6g}; proven: no less than {made.needed:.6g} will do",
+            f"{made.size:.6g}, of which {made.touching:.6g} brings them to a tie and the rest to "
+            f"a lead; proven: below {made.needed:.6g} no change of biases does even that",
             soft_wrap=True,
         )
+        if made.parted:
+            to.print(
+                f"{result['rows_moved']:,} rows lie too near to others for biases to tell them "
+                f"apart in {head.dtype}: they were moved too, by {made.parted:.3g} at most "
+                "(--margin 0 moves none)",
+                soft_wrap=True,
+            )
     else:
         to.print(
             f"{len(made.freed):,} classes freed by moving {result['rows_moved']:,} rows; longest "
-            f"move {made.size:.6g}, as short as was found; proven: the deepest class's row, moved "
-            f"alone, has to go {made.needed:.3g} at least",
+            f"move {made.size:.6g}, as short as was found; proven: while classes that could win "
+            f"stay where they are, some row has to go {made.needed:.3g} at least",
+            soft_wrap=True,
+        )
+    if result["within_margin"]:
+        to.print(
+            f"{len(result['within_margin']):,} of them lead by less than the margin: nothing was "
+            "found that gives them more",
             soft_wrap=True,
         )
     if len(made.freed):

@@ -72,9 +72,11 @@ def _block(
     here, own_at = device.put(np.arange(len(classes))), device.put(classes)
     own = z[here, own_at]
     s = (z - own[:, None]) * beta
-    off = logit_error(certifier, device.get(x), drift, device.get(xp.max(xp.abs(z), axis=1)), beta)
+    off = logit_error(certifier, device.get(x), drift, z, own_at, beta)
     peak = xp.max(s, axis=1)
     s -= peak[:, None]
+    # What is that far down for certain, a masked class say, may be off by as much as it likes.
+    off = device.get(xp.max(xp.where(s + off <= _LOWEST, xp.zeros_like(off), off), axis=1))
     kept = s > _LOWEST
     s = xp.where(kept, s, xp.full_like(s, _LOWEST))
     weights = xp.where(kept, xp.exp(s), xp.zeros_like(s))
@@ -115,15 +117,19 @@ def logits(certifier: Certifier, x: Any) -> Any:
 
 
 def logit_error(
-    certifier: Certifier, x: np.ndarray, drift: np.ndarray, largest: np.ndarray, beta: float
-) -> np.ndarray:
-    """How far any β(z_i − z_t), as computed, may be from the true one: (n,)."""
-    products = certifier.products
-    reach = row_norms(x)
-    logit = products.kappa * (reach * products.norms.max() + np.abs(products.offsets).max())
-    logit = logit + 1.04 * drift * products.norms.max() + products.slop
-    rounding = 16 * UNIT * (largest + logit)
-    return beta * (2 * logit + rounding) * (1 + 16 * UNIT)
+    certifier: Certifier, x: np.ndarray, drift: np.ndarray, z: Any, own_at: Any, beta: float
+) -> Any:
+    """How far each s_i = β(z_i − z_t), or s_i − max s, as computed, may be from the true one:
+    (n, C), from logits z (n, C) and the classes t (n,)."""
+    products, device, xp = certifier.products, certifier.device, certifier.device.xp
+    norms, offsets = device.put(products.norms)[None, :], device.put(np.abs(products.offsets))
+    logit = products.kappa * (device.put(row_norms(x))[:, None] * norms + offsets[None, :])
+    logit = logit + 1.04 * (device.put(drift)[:, None] * norms) + products.slop
+    here = device.put(np.arange(len(x)))
+    size = xp.abs(z) + logit
+    logit = logit + logit[here, own_at][:, None]
+    size = size + (size[here, own_at] + xp.abs(xp.max(z, axis=1)))[:, None]
+    return beta * (logit + 16 * UNIT * size) * (1 + 16 * UNIT)
 
 
 def _entropy(device: Any, weights: Any, s: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

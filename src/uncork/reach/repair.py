@@ -13,9 +13,11 @@ and all of its constraints are linear in biases and inputs together.
              classes, then alternates between a linear programme over the mixtures met so far, a
              lower bound, and raising what still lies below, an upper one.
 
-Both are infima: touching is not yet leading. A little more, as little as rounding allows, makes
-every class with a row of its own strictly first somewhere (`strict`). Equal rows tie whatever is
-done. Every class is proven anew on the biases as they are stored.
+Both are infima: touching is not yet leading. A little more makes every class with a row of its own
+first somewhere (`strict`), by more than the model's own type rounds away unless another margin is
+asked for (`margin`). Where rows lie so near to one another that no modest bias does that, they are
+moved a little as well. Equal rows tie whatever is done. Every class is proven anew on the weights
+and biases as they are stored.
 """
 
 from __future__ import annotations
@@ -36,9 +38,10 @@ from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.progress import Progress
 from uncork.reach.limits import check_sizes
+from uncork.reach.margin import check_margin
 from uncork.reach.prove_repaired import audit_repaired, witnesses_of
 from uncork.reach.raises import BiasNeeded, audit_of, bar, bias_needed, certified_depths
-from uncork.reach.strict import make_strict
+from uncork.reach.strict import FACTORS, MODEST, Strict, make_strict, parted
 from uncork.reach.surface import Depths, Surface, depths, proven_leads
 from uncork.reach.view import View
 
@@ -48,6 +51,7 @@ _GAP = 0.01  # raises may exceed the largest that is needed by this share
 _SHRUNK = 1e-3  # of the domain: kept free for witnesses to move in
 _ROWS = 8192
 _AGAIN = 8  # times that classes buried by rounding are raised anew
+_PARTED = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # hundredths of the raise, or of a row's move
 _CERTIFIED = 16  # of the deepest classes, whose depth is proven
 
 
@@ -59,12 +63,16 @@ class Repair:
     bias: np.ndarray | None  # (C,) float64, exact in the type that is stored
     how: str
     norm: str
+    margin: float | None  # what was asked for; None: what the head's own type resolves
     freed: np.ndarray  # (n,) classes that were lost and are not
     tied: np.ndarray  # classes whose row equals another's: nothing tells them apart
     left: np.ndarray  # classes asked for that are still lost or undecided
     inputs: np.ndarray  # (C, latent): where each class should win; NaN where that is not known
     size: float  # of the change in its norm, after the best common constant
-    needed: float  # proven: no smaller change of the bias does; for rows, of any one row
+    needed: float  # proven, with any margin: no smaller change of the bias, or of one row, does
+    touching: float  # the size at which classes come to share first place: the margin adds the rest
+    faint: np.ndarray  # classes raised or moved whose lead is within the margin
+    parted: float  # how="bias": the longest move of a row that biases alone did not tell apart
     audit: Audit  # of the repaired head, in memory
     notes: tuple[str, ...] = ()
 
@@ -83,6 +91,7 @@ def repair(
     *,
     how: str = "bias",
     norm: str = "inf",
+    margin: float | None = None,
     audit: Audit | None = None,
     device: str = "auto",
     jobs: int | None = None,
@@ -93,6 +102,8 @@ def repair(
 
     how         "bias": biases change. "row": rows of lost classes move, nothing else
     norm        "inf" or "1": what of the bias's change is to be small
+    margin      by how much freed classes are to lead, in logits; None: by what the head's own type
+                resolves, for which rows that crowd are moved a little; 0: by anything at all
     audit       of this head, if there is one: it saves making it
     time_limit  seconds for the search; what it left is in `left`
     """
@@ -100,11 +111,12 @@ def repair(
         raise UncorkError(f"how {how!r} is not known: expected {' or '.join(HOW)}")
     if norm not in NORMS:
         raise UncorkError(f"norm {norm!r} is not known: expected {' or '.join(NORMS)}")
+    check_margin(margin)
     check_time_limit(time_limit)
     check_sizes(head)
     with bar(progress) as shown, np.errstate(all="ignore"):
         known = audit_of(head, audit, jobs, device, shown)
-        job = Repairing(head, known, classes, norm, device, jobs, shown, time_limit)
+        job = Repairing(head, known, classes, how, norm, margin, device, jobs, shown, time_limit)
         if how == "row":
             from uncork.reach.repair_row import move_rows
 
@@ -120,13 +132,18 @@ class Repairing:
         head: Head,
         known: Audit,
         classes: Sequence[int] | np.ndarray | None,
+        how: str,
         norm: str,
+        margin: float | None,
         device: str,
         jobs: int | None,
         shown: Progress,
         time_limit: float | None,
     ) -> None:
-        self.head, self.norm, self.shown = head, norm, shown
+        self.head, self.how, self.norm, self.shown = head, how, norm, shown
+        self.margin = margin
+        self.faint = np.zeros(head.classes, dtype=bool)
+        self.touching = 0.0
         self.device, self.jobs, self.time_limit = device, jobs, time_limit
         self.backend = Backend(jobs)
         self.before = known.proofs.verdicts
@@ -163,10 +180,11 @@ class Repairing:
                 break
             # What the first change buried is raised, whatever the norm: little is missing.
             norm = self.norm if attempt == 0 else "inf"
-            bias, proven = self._raise(current, verdicts, np.flatnonzero(lost), dtype, norm)
+            current, proven, touching = self._raise(
+                current, verdicts, np.flatnonzero(lost), dtype, norm
+            )
             if attempt == 0:
-                needed = proven
-            current = replace_bias(head, bias)
+                needed, self.touching = proven, touching
             result = self.prove(current)
             verdicts = result.proofs.verdicts
             good = (verdicts == Verdict.ARGMAXABLE) | (verdicts == Verdict.TIED)
@@ -183,8 +201,9 @@ class Repairing:
 
     def _raise(
         self, head: Head, verdicts: np.ndarray, lost: np.ndarray, dtype: np.dtype, norm: str
-    ) -> tuple[np.ndarray, float]:
-        """Biases at which the lost classes lead somewhere, and what is proven to be needed."""
+    ) -> tuple[Head, float, float]:
+        """A head in which the lost classes lead somewhere, what is proven to be needed, and the
+        size of the change at which they touch."""
         total = None
         view = View(head, head.domain, self.backend)
         rises = (verdicts == Verdict.ARGMAXABLE) | (verdicts == Verdict.TIED)
@@ -219,16 +238,62 @@ class Repairing:
             touching, inputs = found.classes, found.inputs
             base = surface.all_bias.copy()
             base[touching] += np.maximum(found.raises, 0.0)
-        bias = head.offsets.copy()
-        if len(touching):
-            largest = float((base - surface.all_bias)[touching].max())
-            made = make_strict(
-                surface, touching, inputs, base, head.offsets, offset, dtype, self.equals, largest,
-                total,
+        touch = self._copy_twins(head.offsets + (base - surface.all_bias), rises)
+        size = change_size(touch - head.offsets, norm)
+        if not len(touching):
+            return replace_bias(head, self._copy_twins(head.offsets.copy(), rises)), needed, size
+        largest = float((base - surface.all_bias)[touching].max())
+        made = self._lead(surface, touching, inputs, base, offset, dtype, largest, total)
+        self.inputs[touching] = made.inputs
+        self.faint[touching] = ~made.clear
+        return replace_bias(made.head, self._copy_twins(made.bias, rises)), needed, size
+
+    def _lead(
+        self, surface: Surface, touching: np.ndarray, inputs: np.ndarray, base: np.ndarray,
+        offset: np.ndarray, dtype: np.dtype, largest: float, total: float | None,
+    ) -> Strict:  # fmt: skip
+        """From touching to leading by the margin: by biases alone where that takes little more,
+        otherwise with rows that crowd moved apart, in steps that weigh as much as the biases'."""
+        head = surface.view.head
+
+        def strict(
+            now: Surface, base: np.ndarray, offset: np.ndarray, factors: Sequence[float]
+        ) -> Strict:
+            return make_strict(
+                now, touching, inputs, base, now.view.head.offsets, offset, dtype, self.equals,
+                largest, total, self.margin, factors,
             )  # fmt: skip
-            self.inputs[touching] = made.inputs
-            bias = made.bias
-        return self._copy_twins(bias, rises), needed
+
+        best = strict(surface, base, offset, MODEST if self.margin is None else FACTORS)
+        crowd = np.flatnonzero(~best.clear)
+        if not len(crowd) or self.margin == 0 or head.weight.dtype.kind in "iub":
+            return best
+        affine = head.domain.affine(head.features)
+        x = (affine.image(inputs) if affine.steps else inputs)[crowd]
+        classes = touching[crowd]
+        length = float(np.median(np.linalg.norm(surface.rows, axis=1))) or 1.0
+        whole = np.full(
+            len(crowd), length
+        )  # a move that frees a class by itself, or a row's length
+        if largest > surface.close:
+            whole = np.minimum(whole, largest / np.linalg.norm(x, axis=1).clip(1e-300))
+        for share in _PARTED:
+            moved = parted(head, classes, x, 0.01 * share * whole, self._wanted_equals())
+            view = View(moved, moved.domain, self.backend)
+            now = Surface(view, surface.carriers, shrunk=surface.shrunk)
+            change = base - surface.all_bias
+            change[classes] -= ((moved.take(classes) - head.take(classes)) * x).sum(axis=1)
+            offset = moved.offsets - now.all_bias
+            made = strict(now, now.all_bias + change, offset, (share,))
+            if made.better(best):
+                best = made
+            if made.clear.all():
+                break
+        return best
+
+    def _wanted_equals(self) -> np.ndarray:
+        """The numbers of equal rows, without classes that nobody asked for."""
+        return np.where(self.wanted, self.equals, -1)
 
     def _depths(self, surface: Surface, free: np.ndarray, lost: np.ndarray) -> Depths:
         """Raises of which none exceeds the largest that is needed by much. Equals of a class follow
@@ -302,20 +367,24 @@ class Repairing:
         verdicts = proven.proofs.verdicts
         good = (verdicts == Verdict.ARGMAXABLE) | (verdicts == Verdict.TIED)
         was = (self.before == Verdict.ARGMAXABLE) | (self.before == Verdict.TIED)
-        how = "bias" if current.weight is self.head.weight else "row"
-        if how == "bias":
-            size = change_size(current.offsets - self.head.offsets, self.norm)
-        else:
-            size = max(
+        longest = 0.0
+        if current.weight is not self.head.weight:
+            longest = max(
                 float(np.linalg.norm(current.rows(start, start + len(block)) - block, axis=1).max())
                 for start, block in self.head.blocks(_ROWS)
             )
+        size = longest
+        if self.how == "bias":
+            size = change_size(current.offsets - self.head.offsets, self.norm)
         new = witnesses_of(proven, current)
         inputs = np.where(np.isfinite(new), new, self.inputs)
         return Repair(
-            current.weight, None if current.bias is None else current.offsets, how, self.norm,
-            np.flatnonzero(good & ~was), np.flatnonzero(verdicts == Verdict.TIED),
-            np.flatnonzero(self.wanted & ~good), inputs, size, needed, proven, tuple(self.notes),
+            current.weight, None if current.bias is None else current.offsets, self.how,
+            self.norm, self.margin, np.flatnonzero(good & ~was),
+            np.flatnonzero(verdicts == Verdict.TIED),
+            np.flatnonzero(self.wanted & ~good), inputs, size, needed, self.touching,
+            np.flatnonzero(self.faint), longest if self.how == "bias" else 0.0, proven,
+            tuple(self.notes),
         )  # fmt: skip
 
 

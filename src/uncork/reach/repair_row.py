@@ -6,10 +6,11 @@ Class t, with everything else as it is, wins at x once its row has moved by Δ w
 
 with equality for Δ along x. The least over x of the right-hand side is the distance to a polytope's
 boundary as seen from inside, which is not convex, and hard in general: a good x is sought. The
-search begins where classes touch the surface when their bias is raised (`surface`), and goes
-downhill: with n = x/‖x‖ fixed, min over x of max_i z_i − (w_t + θ n)·x − b_t is one more such
-programme, and where it is negative, its x is better. Nothing smaller than δ_t/max ‖x‖ does: a weak
-bound, but proven.
+search begins where classes touch the surface when their bias is raised (`surface`), on small heads
+also where the surface is left in directions drawn at random, and goes downhill: with n = x/‖x‖
+fixed, min over x of max_i z_i − (w_t + θ n)·x − b_t is one more such programme, and where it is
+negative, its x is better. Nothing smaller than δ_t/max ‖x‖ does: a weak bound, but proven. On small
+heads there is a better one (`repair_row_bound`).
 
 Rows that crowd would crowd again where they end. So each is also moved a tenth as far in a
 direction of its own, square to x, and wins a little off x in that direction. Moves are proposed for
@@ -19,15 +20,19 @@ few classes lose the input they won at; the others are tried again, with what wa
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from uncork.audit import Verdict
+from uncork.audit import Audit, Verdict
 from uncork.domain import Ball, Box
 from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.reach.limits import SMALLEST
+from uncork.reach.margin import allowance
 from uncork.reach.raises import certified_depths
 from uncork.reach.repair import Repair, Repairing
+from uncork.reach.repair_row_bound import is_small, shortest_move
 from uncork.reach.repair_row_together import common_input, moved_together
 from uncork.reach.surface import Programme, Surface, depths
 from uncork.reach.view import View
@@ -35,11 +40,15 @@ from uncork.reach.view import View
 _GAP = 0.01
 _SHRUNK = 1e-3
 _STARTS = 12  # classes from which better inputs are sought
-_STEPS = 6
+_STEPS = 12
+_TRIED = 500  # lost classes times features times directions drawn to begin in
+_DIRECTIONS = 16
 _APART = 0.1  # of the move: in a direction of its own
-_FACTORS = (1.0, 0.1, 3.0, 0.01, 10.0)
+# Of the parting above: one row hardly needs any, of many those that stand out stay clear of others.
+_FACTORS = ((0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0), (1.0, 0.1, 3.0, 0.01, 10.0))
 _QUICK = 2000  # lost classes times features: better inputs are sought at every attempt
 _STUCK = 12
+_FAINT = 6  # attempts at which nothing could be moved, after which any lead will do
 _TOGETHER = (1, 4, 8)  # attempts after which few are moved together as well
 _BURIED = 0.01  # of the classes that win may have to win elsewhere: the proof tells whether they do
 _DRAWN = 16  # inputs drawn at random where nothing else is left
@@ -50,19 +59,54 @@ _BLOCK = 512
 
 def move_rows(job: Repairing) -> Repair:
     """The repair by rows: `job` knows the head, its audit and what is asked for."""
-    head, current, needed = job.head, job.head, 0.0
+    head = job.head
     if longest_input(View(head, head.domain, job.backend)) <= SMALLEST:
         raise UncorkError(
             f"inputs of {head.domain} are so short that float64 does not hold their squares, by "
             "which rows are moved: repair the bias, or scale the domain"
         )
-    good = (job.before == Verdict.ARGMAXABLE) | (job.before == Verdict.TIED)
+    was = (job.before == Verdict.ARGMAXABLE) | (job.before == Verdict.TIED)
+    asked = int((job.wanted & ~was).sum())
+    ways = _FACTORS if asked > 1 and asked * head.features <= _QUICK else _FACTORS[:1]
+    best: _Moved | None = None
+    for factors in ways:
+        made = _moved_by(job, was, factors)
+        best = made if best is None or made.key < best.key else best
+    assert best is not None
+    job.inputs, job.faint = best.inputs, best.faint
+    return job.result(best.head, best.proven, max(best.needed, shortest_move(job, best.head)))
+
+
+@dataclass
+class _Moved:
+    """One way through: the head, its proof, and what the job came to know on the way."""
+
+    head: Head
+    proven: Audit | None
+    needed: float
+    left: int
+    longest: float
+    inputs: np.ndarray
+    faint: np.ndarray
+
+    @property
+    def key(self) -> tuple[int, int, float]:
+        return self.left, int(self.faint.sum()), self.longest
+
+
+def _moved_by(job: Repairing, was: np.ndarray, factors: tuple[float, ...]) -> _Moved:
+    """Moves taken until every class asked for is proven, or nothing can be moved."""
+    head, current, needed = job.head, job.head, 0.0
+    good, inputs = was.copy(), job.inputs.copy()
+    job.faint[:] = False
     proven, stuck = None, 0
     for attempt in range(_AGAIN):
         lost = np.flatnonzero(job.wanted & ~good)
         if not len(lost):
             break
-        weight, taken, bound = _moved(job, current, np.flatnonzero(good), lost, attempt, stuck)
+        weight, taken, bound = _moved(
+            job, current, np.flatnonzero(good), lost, attempt, stuck, factors
+        )
         needed = bound if attempt == 0 else needed
         current, proven = head.replace(weight=weight), None
         good[taken] = True
@@ -73,11 +117,21 @@ def move_rows(job: Repairing) -> Repair:
             good = (verdicts == Verdict.ARGMAXABLE) | (verdicts == Verdict.TIED)
             if stuck > _STUCK:
                 break
-    return job.result(current, proven, needed)
+    every = np.arange(head.classes)
+    moves = np.linalg.norm(current.take(every) - head.take(every), axis=1)
+    found, job.inputs = job.inputs, inputs
+    left = int((job.wanted & ~good).sum())
+    return _Moved(current, proven, needed, left, float(moves.max()), found, job.faint.copy())
 
 
 def _moved(
-    job: Repairing, head: Head, carriers: np.ndarray, lost: np.ndarray, attempt: int, stuck: int
+    job: Repairing,
+    head: Head,
+    carriers: np.ndarray,
+    lost: np.ndarray,
+    attempt: int,
+    stuck: int,
+    factors: tuple[float, ...],
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """The weight with some lost rows moved, which, and a lower bound on the longest move.
 
@@ -95,7 +149,7 @@ def _moved(
     affine = head.domain.affine(head.features)
     # Far out moves are shorter, and get in each other's way the more: not for many at once.
     downhill = len(lost) * view.width <= _QUICK
-    pool = _pool(surface, found.raises, found.inputs, lost, downhill)
+    pool = _pool(surface, found.raises, found.inputs, lost, downhill, not attempt)
     # One by one they may get in each other's way; together they do not.
     if (not downhill and not stuck) or (downhill and stuck in _TOGETHER):
         together = _together(job, head, surface, lost, pool, attempt)
@@ -118,26 +172,28 @@ def _moved(
     # Where nothing is missing (no bias, at 0) a move is as long as one thousandth of a row.
     little = np.maximum(missing, 1e-3 * length * lengths)
     reach = _reach(surface, lost)
+    asked = allowance(head, head.offsets, lost, x, job.margin if stuck < _FAINT else 0.0)
     best: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-    for factor in _FACTORS:
+    for factor in factors:
         # How far witnesses part: of many, all as far, so that a crowd rises to one height.
         parting = little if downhill else np.full(len(lost), np.median(little))
         apart = _APART * factor * parting / reach
         away = _APART * factor * little / lengths  # and rows
         inputs = view.inside(u + apart[:, None] * turned)
         # All others gain at most apart · reach on the way; half as much again to be certain.
-        more = missing + 1.5 * apart * reach
+        more = missing + 1.5 * apart * reach + 1.1 * asked
         rows = head.take(lost) + (more / lengths**2)[:, None] * x + away[:, None] * side
         rows = rows.astype(head.weight.dtype).astype(np.float64)
         seen = affine.image(inputs) if affine.steps else inputs
         order = np.argsort(np.linalg.norm(rows - head.take(lost), axis=1), kind="stable")
-        taken = _compatible(job, head, lost, rows, seen, carriers, order)
+        taken = _compatible(job, head, lost, rows, seen, carriers, order, asked)
         if best is None or len(taken) > len(best[0]):
             best = taken, rows, inputs
         if len(taken) == len(lost):
             break
     assert best is not None
     taken, rows, inputs = best
+    job.faint[lost[taken]] = stuck >= _FAINT
     weight = np.array(head.weight)
     weight[lost[taken]] = rows[taken].astype(weight.dtype)
     job.inputs[lost[taken]] = inputs[taken]
@@ -151,7 +207,7 @@ def _together(
     u = common_input(surface, lost, pool)
     if u is None:
         return None
-    rows, inputs, leads = moved_together(head, surface, lost, u, seed)
+    rows, inputs, leads = moved_together(head, surface, lost, u, seed, job.margin)
     taken = np.flatnonzero(leads > 0)
     if 2 * len(taken) < len(lost):
         return None
@@ -171,11 +227,12 @@ def _own_directions(u: np.ndarray, seed: int) -> np.ndarray:
 
 def _compatible(
     job: Repairing, head: Head, lost: np.ndarray, rows: np.ndarray, x: np.ndarray,
-    carriers: np.ndarray, order: np.ndarray,
+    carriers: np.ndarray, order: np.ndarray, asked: np.ndarray,
 ) -> np.ndarray:  # fmt: skip
-    """Which of the moves go together, taken in that order: places in `lost`."""
+    """Which of the moves go together, taken in that order: places in `lost`. Each is to lead by
+    more than is `asked` (n,) at its input x."""
     bias = head.offsets[lost]
-    mine = (rows * x).sum(axis=1) + bias
+    mine = (rows * x).sum(axis=1) + bias - asked
     affine = head.domain.affine(head.features)
     known = carriers[np.isfinite(job.inputs[carriers]).all(axis=1)]
     theirs = affine.image(job.inputs[known]) if affine.steps else job.inputs[known]
@@ -207,10 +264,11 @@ def _compatible(
 
 
 def _pool(
-    surface: Surface, raises: np.ndarray, inputs: np.ndarray, lost: np.ndarray, downhill: bool
-) -> np.ndarray:
+    surface: Surface, raises: np.ndarray, inputs: np.ndarray, lost: np.ndarray, downhill: bool,
+    widely: bool,
+) -> np.ndarray:  # fmt: skip
     """Inputs at which rows may be brought to the surface: those that raised biases touch it at, and
-    better ones downhill from them."""
+    better ones downhill from them, or (`widely`) from where the surface is left at random."""
     pool = [row for row in np.unique(inputs, axis=0) if np.linalg.norm(row) > 0]
     programme = Programme(surface) if downhill else None
     order = np.argsort(-raises)
@@ -219,6 +277,9 @@ def _pool(
         pool = [surface.inside(surface.all_rows[t] @ whitened) for t in lost[order[:_STARTS]]]
         pool = [row for row in pool if np.linalg.norm(row) > 0] or [surface.upper * 0.5]
     starts = _STARTS if downhill else 0
+    # A ball's tangents pile up with every direction.
+    widely = widely and is_small(surface.view.head) and not np.isfinite(surface.view.radius)
+    tries = min(_DIRECTIONS, _TRIED // max(1, len(lost) * surface.view.width)) if widely else 0
     for k in order[:: max(1, len(order) // _STARTS)][:starts].tolist():
         t = int(lost[k])
         row, bias = surface.all_rows[t], float(surface.all_bias[t])
@@ -227,15 +288,22 @@ def _pool(
             missing = float(surface.heights(u).max()) - float(row @ u) - bias
             return max(missing, 0.0) / max(float(np.linalg.norm(u)), 1e-300)
 
+        assert programme is not None
         u = min(pool, key=cost)
-        for _ in range(_STEPS):
-            assert programme is not None
-            theta = cost(u)
-            better = programme.solve(row + theta * u / np.linalg.norm(u), bias).input
-            if not np.linalg.norm(better) > 0 or not cost(better) < theta * (1 - 1e-6):
-                break
-            u = better
-            pool.append(u)
+        starts_here = [u]
+        for way in np.random.default_rng(0).standard_normal((tries, len(u))):
+            beyond = row + 2 * cost(u) * way / np.linalg.norm(way)
+            starts_here.append(programme.solve(beyond, bias).input)
+        for u in starts_here:
+            for _ in range(_STEPS):
+                theta = cost(u)
+                if not np.linalg.norm(u) > 0 or not np.isfinite(theta):
+                    break
+                pool.append(u)
+                better = programme.solve(row + theta * u / np.linalg.norm(u), bias).input
+                if not np.linalg.norm(better) > 0 or not cost(better) < theta * (1 - 1e-6):
+                    break
+                u = better
     return np.array(pool)
 
 

@@ -17,10 +17,11 @@ from __future__ import annotations
 import numpy as np
 
 from uncork.head import Head
+from uncork.reach.margin import allowance
 from uncork.reach.surface import Programme, Surface
 
 _APART = (0.05, 0.1, 0.2, 0.5, 1.0, 3.0)  # of the longest move that is needed
-_CURVED = (4.0, 16.0, 64.0)  # how many roundings the least lead is
+_CURVED = (4.0, 16.0, 64.0, 256.0)  # how many roundings the least lead is
 _SCALES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 _STEPS = 8
 _PARTS = (1.0, 0.7, 0.5, 0.3, 0.1, 0.03)  # of the way to what is best for the deepest class
@@ -64,10 +65,11 @@ def common_input(surface: Surface, lost: np.ndarray, pool: np.ndarray) -> np.nda
 
 
 def moved_together(
-    head: Head, surface: Surface, lost: np.ndarray, u: np.ndarray, seed: int
+    head: Head, surface: Surface, lost: np.ndarray, u: np.ndarray, seed: int, margin: float | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows (n, d) for the lost classes as they would be stored, inputs (n, m) at which they should
-    win, and by how much they lead there in floats (n,). The shortest of some ways to do it."""
+    win, and how far beyond the margin they lead there in floats (n,). The shortest of some ways to
+    do it."""
     affine = head.domain.affine(head.features)
     x = affine.image(u[None])[0] if affine.steps else u
     length = float(np.linalg.norm(x))
@@ -90,7 +92,9 @@ def moved_together(
     sided = folded(side)
     kind = head.weight.dtype
     grain = float(np.finfo(kind).eps) if kind.kind == "f" else 2.0**-24
-    rounding = grain * float(np.abs(plain).max()) * length
+    here = np.repeat(x[None], len(lost), axis=0)
+    asked = float(np.nanmax(allowance(head, head.offsets, lost, here, margin)))
+    rounding = max(grain * float(np.abs(plain).max()) * length, asked / _CURVED[0])
     others = np.setdiff1d(np.arange(head.classes), lost)
     best: tuple[tuple[int, float], np.ndarray, np.ndarray, np.ndarray] | None = None
     for apart in _APART:
@@ -108,13 +112,13 @@ def moved_together(
                 float((_tops(surface, others, inputs[k : k + _BLOCK]) - here[k : k + _BLOCK]).max())
                 for k in range(0, len(lost), _BLOCK)
             )
-            raises += max(clear, 0.0) * 1.02 + 4 * rounding
+            raises += max(clear, 0.0) * 1.02 + 4 * rounding + 1.1 * asked
             rows = plain + away * side + np.outer(raises / length**2, x)
             stored = rows.astype(kind).astype(np.float64)
             longest = float(np.linalg.norm(stored - plain, axis=1).max())
             if best is not None and best[0][0] == -len(lost) and longest >= best[0][1]:
                 continue
-            leads = _leads(surface, lost, seen + folded(stored - plain), inputs)
+            leads = _leads(surface, lost, seen + folded(stored - plain), inputs) - asked
             leads = np.where(np.isfinite(stored).all(axis=1), leads, -np.inf)
             key = (-int((leads > 0).sum()), longest)
             if best is None or key < best[0]:

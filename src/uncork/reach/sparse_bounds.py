@@ -84,9 +84,9 @@ def _block(
     z = logits(certifier, x)  # (n, C)
     here, own_at = device.put(np.arange(len(classes))), device.put(classes)
     s = (z - z[here, own_at][:, None]) * beta
-    off = logit_error(certifier, device.get(x), drift, device.get(xp.max(xp.abs(z), axis=1)), beta)
-    off = off + 4 * UNIT * device.get(xp.max(xp.abs(s), axis=1))  # of 1/temperature and the product
-    v = a * (s + device.put(off)[:, None])
+    off = logit_error(certifier, device.get(x), drift, z, own_at, beta)
+    off = off + 4 * UNIT * xp.abs(s)  # of 1/temperature and the product
+    v = a * (s + off)
     v[here, own_at] = 0.0
     low, whole = _reached(device, v, a)
     low, whole = np.where(inside, low, 0.0), whole & inside
