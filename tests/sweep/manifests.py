@@ -9,7 +9,7 @@ import numpy as np
 
 from uncork.store import Store
 
-TIMES = {"seconds", "created", "id", "source"}
+TIMES = {"seconds", "created", "id", "run", "source"}
 
 
 def write_manifest(folder: Path, models: int = 4) -> Path:
