@@ -67,7 +67,7 @@ def sweep(
 ) -> None:
     """Audit every model of a manifest; one that fails is recorded, and the rest goes on.
 
-    Exits with 1 if a model failed or was not run. Example: uncork sweep models.toml --store results.db
+    Exits with 1 if one failed or was not run. Example: uncork sweep models.toml --store results.db
     """
     from uncork.sweep import read_manifest
 

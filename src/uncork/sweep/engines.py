@@ -136,7 +136,8 @@ class _Ray(Executor):
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise UncorkError(f"no Ray cluster answers at {address}: {error}") from error
-        self._remote = ray.remote(_call)
+        # The sweep itself tries again what was lost: once for all engines.
+        self._remote = ray.remote(max_retries=0)(_call)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = self._remote.remote(fn, args, kwargs).future()

@@ -1,8 +1,8 @@
 """The sweep: plan every model, hand its ranges to the engine, store what comes back.
 
 A model that fails is recorded and the rest goes on. A worker that is lost is no failure of its
-model: what it had is tried again, and in the end not run. A range that is finished is on disk before
-anything else happens, so that whatever is killed, nothing is decided twice after `resume`.
+model: what it had is tried again, and in the end not run. A range that is finished is on disk
+before anything else happens, so that whatever is killed, nothing is decided twice after `resume`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from uncork.errors import UncorkError
 from uncork.reading import Reading
 from uncork.store import Store, StoredAudit
 from uncork.sweep.engines import in_one_line, local_processes, stop
@@ -104,6 +106,7 @@ class _Sweep:
         self.certificates, self.changed = certificates, changed
         self.outcomes = [Outcome(task) for task in tasks]
         self.models: dict[int, _Model] = {}
+        self.waiting: deque[_Job] = deque()
         self.running: dict[Future[Any], _Job] = {}
         self.finishing: tuple[Future[Any], _Job] | None = None  # taken out of `running` last
         self.own_engine: Executor | None = None
@@ -112,10 +115,8 @@ class _Sweep:
         if not self.resume:
             self.kept.clear()
         try:
-            for outcome in self.outcomes:
-                self._start(_Job(outcome, None))
-                if outcome.state == "waiting":
-                    self._move(outcome, "looking")
+            self.waiting.extend(_Job(outcome, None) for outcome in self.outcomes)
+            self._feed()
             while self.running:
                 finished, _ = wait(self.running, return_when=FIRST_COMPLETED)
                 for future in finished:
@@ -123,10 +124,15 @@ class _Sweep:
                         self.finishing = future, self.running.pop(future)
                         self._finish(self.finishing[1], future)
                         self.finishing = None
-        except BaseException:
+                self._feed()
+        except BaseException as error:
             self._rescue()
             if self.own_engine is not None:
                 stop(self.own_engine)
+            if isinstance(error, UncorkError) and not self.kept.is_empty():
+                raise UncorkError(
+                    f"{error} (what was decided is kept: --resume goes on)"
+                ) from error
             raise
         if self.own_engine is not None:
             self.own_engine.shutdown(wait=True)
@@ -144,16 +150,27 @@ class _Sweep:
                 if isinstance(result, Decided):
                     self.kept.put(found.key, job.start, result)
 
-    def _start(self, job: _Job) -> None:
-        while not job.outcome.is_over:
+    def _feed(self) -> None:
+        """Hand to the engine what it has room for."""
+        while self.waiting and self._has_room(self.waiting[0]):
+            job = self.waiting.popleft()
+            if job.outcome.is_over:
+                continue
+            if job.outcome.state == "waiting":
+                self._move(job.outcome, "looking")
             try:
                 self._submit(job, job.outcome.task)
-                return
-            except BrokenProcessPool as error:
-                self._renew()
-                self._lost(job, error)
             except Exception as error:  # the engine's own
-                self._lost(job, error)
+                self._again(job, error)
+
+    def _has_room(self, job: _Job) -> bool:
+        """A process that dies takes its whole pool with it: little is handed over at a time, and
+        what was there when one died is tried again alone, so that others do not pay for it."""
+        if not isinstance(self.engine, ProcessPoolExecutor) or not self.running:
+            return True
+        if job.tries or any(one.tries for one in self.running.values()):
+            return False
+        return len(self.running) <= self.engine._max_workers
 
     def _submit(self, job: _Job, task: Task) -> None:
         future: Future[Any]
@@ -192,7 +209,7 @@ class _Sweep:
             self._renew()
         for one, why in lost:
             self._lost(one, why)
-            self._start(one)
+            self.waiting.appendleft(one)
 
     def _lost(self, job: _Job, error: Exception) -> None:
         """Count it; a unit that was lost too often says nothing about its model: it was not run."""
@@ -218,7 +235,7 @@ class _Sweep:
         for start in starts:
             earlier = self.kept.get(found.key, start) if self.resume else None
             if earlier is None or (earlier.iterations is None and self._counts(outcome)):
-                self._start(_Job(outcome, start))
+                self.waiting.append(_Job(outcome, start))
             else:
                 self._decided(outcome, start, earlier)
 
