@@ -27,13 +27,16 @@ def test_a_cluster_started_for_the_sweep_stores_the_same_rows(kind: str, tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["dask", "ray"])
-def test_a_lost_worker_of_a_cluster_is_no_failure_of_a_model(kind: str, tmp_path: Path) -> None:
+def test_a_lost_worker_of_a_cluster_is_no_failure_of_a_model(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uncork.sweep.run._TRIES", 1)  # each takes seconds
     dask = pytest.importorskip("dask" if kind == "dask" else "ray")
     # Dask tries again itself before it says so, which only takes longer.
     once = {"distributed.scheduler.allowed-failures": 0}
     settings = dask.config.set(once) if kind == "dask" else contextlib.nullcontext()
     with settings, open_engine(kind, None, 1) as engine:
-        check_lost_workers(Dying(engine, tmp_path / "deaths"), tmp_path, calm=0)
+        check_lost_workers(Dying(engine, tmp_path / "deaths"), tmp_path, calm=0, tries=2)
 
 
 def test_an_existing_dask_cluster_is_used_by_its_address(tmp_path: Path) -> None:
