@@ -36,7 +36,7 @@ def test_a_lost_worker_of_a_cluster_is_no_failure_of_a_model(
     once = {"distributed.scheduler.allowed-failures": 0}
     settings = dask.config.set(once) if kind == "dask" else contextlib.nullcontext()
     with settings, open_engine(kind, None, 1) as engine:
-        check_lost_workers(Dying(engine, tmp_path / "deaths"), tmp_path, calm=0, tries=2)
+        check_lost_workers(Dying(engine, tmp_path / "deaths"), tmp_path, calm=0)
 
 
 def test_an_existing_dask_cluster_is_used_by_its_address(tmp_path: Path) -> None:
