@@ -170,7 +170,8 @@ class _Sweep:
             return True
         if job.tries or any(one.tries for one in self.running.values()):
             return False
-        return len(self.running) <= self.engine._max_workers
+        workers: int = getattr(self.engine, "_max_workers", 1)
+        return len(self.running) <= workers
 
     def _submit(self, job: _Job, task: Task) -> None:
         future: Future[Any]
