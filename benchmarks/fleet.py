@@ -79,7 +79,7 @@ def run_sweeps(engines: list[str], workers: int) -> None:
                 with open_engine(engine, None, workers) as executor:
                     outcomes = sweep(wanted, store, executor, work=Path(folder) / engine)
                 took = time.perf_counter() - begun
-                failed = [f"{o.task.name}: {o.error}" for o in outcomes if o.state == "failed"]
+                failed = [f"{o.task.name}: {o.error}" for o in outcomes if not o.is_stored]
                 rows = contents(store)
                 same = "" if first is None else f", rows equal to {engines[0]}'s: {rows == first}"
                 first = rows if first is None else first

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import socket
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,6 +16,8 @@ from tests.sweep.test_sweep import InThisProcess
 
 from uncork.store import Store
 from uncork.sweep import Task, sweep
+from uncork.sweep.lock import held
+from uncork.sweep.run import work_folder
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +108,50 @@ def test_tables_keep_names_from_breaking_their_format(run: Run, store: Path) -> 
     assert r"G \& H & a|b\_c" in latex
     rows = list(csv.reader(run("table", "--store", store, "--format", "csv").out.splitlines()))
     assert rows[1][1] == "'=1+1"  # no spreadsheet computes it
+
+
+def test_the_table_shows_models_that_failed_and_why(run: Run, store: Path) -> None:
+    assert "failed" not in run("table", "--store", store).out
+    with Store(store) as opened:
+        options = {"domain": "box:3"}
+        opened.record_failure("x.npz", "it is | torn", name="torn", group="G & H", options=options)
+    (row,) = [r for r in run("table", "--store", store, "--format", "json").json() if r["failed"]]
+    known = {name: value for name, value in row.items() if value is not None}
+    assert known == {
+        "group": "G & H", "model": "torn", "domain": "box:3", "failed": "it is | torn",
+    }  # fmt: skip
+    text = run("table", "--store", store).out.splitlines()
+    assert text[0].split()[-1] == "failed"
+    assert text[-1].endswith("it is | torn")
+    for form, cell in (("markdown", "it is \\| torn |"), ("latex", "it is"), ("csv", "| torn")):
+        assert cell in run("table", "--store", store, "--format", form).out
+    assert "torn" not in run("table", "--store", store, "--name", "a|b").out
+    assert "torn" not in run("table", "--store", store, "--group", "").out
+    summary = run("table", "--store", store, "--summary", "--format", "json").json()
+    assert [(row["group"], row["models"], row["failed"]) for row in summary] == [
+        ("", 1, 0), ("G & H", 1, 1),
+    ]  # fmt: skip
+
+
+def test_equal_weights_under_two_names_and_groups_are_both_in_the_table(
+    run: Run, square: Path, tmp_path: Path
+) -> None:
+    url = tmp_path / "s.db"
+    for name, group in (("one", "G"), ("two", "H")):
+        assert run("audit", square, "--store", url, "--name", name, "--group", group).status == 0
+    rows = run("table", "--store", url, "--format", "json").json()
+    assert [(row["group"], row["model"]) for row in rows] == [("G", "one"), ("H", "two")]
+    assert "--group goes with --save" in run("audit", square, "--group", "G").error
+
+
+def test_a_second_sweep_is_refused_while_one_is_running(run: Run, tmp_path: Path) -> None:
+    manifest, url = tmp_path / "m.toml", tmp_path / "s.db"
+    manifest.write_text('[[model]]\nsource = "random:normal,40x2,seed=0"')
+    with held(work_folder(str(url))):
+        for resume in ([], ["--resume"]):
+            error = run("sweep", manifest, "--store", url, *resume).error
+            assert f"process {os.getpid()} on {socket.gethostname()}" in error
+    assert run("sweep", manifest, "--store", url, "--workers", "1").status == 0
 
 
 def test_the_summary_counts_models_by_group(run: Run, store: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 from tests.store.audits import large_audit, small_audit
+from tests.store.earlier import make_earlier_store
 
 from uncork.errors import UncorkError
 from uncork.store import Store, default_store
@@ -124,9 +125,7 @@ def test_a_read_only_store_of_an_earlier_uncork_says_what_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "store.db"
-    with Store(file) as store, store.database.writing() as connection:
-        connection.exec_driver_sql("ALTER TABLE audits DROP COLUMN reading")
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
+    make_earlier_store(str(file), "0001", {})
     url = f"sqlite:///file:{file}?mode=ro&uri=true"
     monkeypatch.setattr("uncork.store.engine.Database._check_file", lambda *args: None)
     with pytest.raises(UncorkError, match=r"read-only \(an earlier uncork made it"):

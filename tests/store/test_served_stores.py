@@ -44,6 +44,42 @@ def test_a_served_store_answers_the_same_on_every_database(url: str) -> None:
         assert (failure["source"], failure["error"]) == ("\x00", "\ud800")
 
 
+def test_both_names_of_equal_weights_are_listed_shown_and_in_the_history(url: str) -> None:
+    with Store(url) as store:
+        store.save(small_audit(), name="first", group="G")
+        store.save(small_audit(1), name="second", group="H")  # other weights, an earlier checkpoint
+        store.save(small_audit(), name="second", group="H")
+        store.record_failure("m.npz", "is odd", options={"domain": "auto"}, weights="file:0")
+    with TestClient(make_app(Store(url, create=False)), base_url="http://localhost") as client:
+
+        def get(path: str, **query: object) -> dict:
+            return client.get(path, params=query).json()
+
+        listed = [(a["id"], a["name"], a["also"]) for a in get("/api/audits")["items"]]
+        assert listed == [(1, "first", ["second"]), (1, "second", ["first"]), (2, "second", [])]
+        assert [a["name"] for a in get("/api/audits", limit=1, offset=1)["items"]] == ["second"]
+        assert get("/api/audits", name="second")["total"] == 2
+        assert get("/api/groups")["items"] == ["G", "H"]
+        for sort in ("name", "group", "created", "unargmaxable"):
+            assert get("/api/audits", sort=sort)["total"] == 3
+        for page in ("/audits/1", "/audits/1/classes/3"):
+            text = client.get(page).text
+            assert "first" in text
+            assert "second" in text
+        past = [(p["audit"], p["name"]) for p in get("/api/audits/1/classes/12")["history"]]
+        assert past == [(1, "first"), (2, "second"), (1, "second")]
+        assert len(get("/api/unargmaxable")["items"]) == 3
+        classes = get("/api/results", limit=1000)["items"]
+        assert [(row["audit"], row["class"]) for row in classes] == [
+            (audit, t) for audit in (1, 2) for t in range(40)
+        ]
+        named = get("/api/results", model="second", limit=1000)["items"]
+        assert {row["name"] for row in named} == {"second"}
+        assert len(named) == 80
+        (failure,) = get("/api/failures")["items"]
+        assert (failure["options"], failure["weights"]) == ({"domain": "auto"}, "file:0")
+
+
 @pytest.mark.parametrize("path", ["/api/audits/2147483647", "/api/audits/1/classes/2147483647"])
 def test_the_largest_number_is_just_not_there(url: str, path: str) -> None:
     with Store(url) as store:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.store.audits import AWKWARD, large_audit, small_audit
+from tests.store.earlier import make_earlier_store
 
 from uncork import Ball
 from uncork.audit.verdict import Verdict
@@ -161,7 +162,7 @@ def test_pages_of_classes_follow_one_another(url: str) -> None:
     assert pages == list(range(40))
 
 
-def test_a_failure_is_recorded_once_and_goes_when_the_model_is_stored(url: str) -> None:
+def test_a_failure_is_shown_once_and_goes_when_the_model_is_stored(url: str) -> None:
     audit = replace(small_audit(), source="model.npz")
     with Store(url) as store:
         store.record_failure("model.npz", "is truncated", name="model")
@@ -277,14 +278,86 @@ def test_the_latest_look_at_a_file_says_what_was_read_and_another_file_does_not(
         assert store.audit(number).reading == reading()
 
 
-def test_a_store_of_the_first_schema_is_brought_up_to_date_with_all_it_holds(url: str) -> None:
-    with Store(url) as store:
-        number = store.save(small_audit(), name="old")
-        before = store.audit(number), store.classes(number)
-        with store.database.writing() as connection:
-            connection.exec_driver_sql("ALTER TABLE audits DROP COLUMN reading")
-            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
+@pytest.mark.parametrize("version", ["0001", "0002"])
+def test_a_store_of_an_earlier_schema_is_brought_up_to_date_with_all_it_holds(
+    url: str, version: str
+) -> None:
+    audits = {"old": small_audit(), AWKWARD[5]: replace(small_audit(1), reading=reading())}
+    make_earlier_store(url, version, audits)
     with Store(url, create=False) as store:
-        assert (store.audit(number), store.classes(number)) == before
-        store.save(replace(small_audit(), reading=reading()))
-        assert store.audit(number).reading == reading()
+        found = store.audits()
+        assert [(a.id, a.name, a.group, a.also) for a in found] == [
+            (number, name, "old", ()) for number, name in enumerate(audits, 1)
+        ]
+        assert [a.reading for a in found] == [None, None if version == "0001" else reading()]
+        for audit, kept in zip(audits.values(), found, strict=True):
+            assert {name: getattr(kept, name) for name in audit.counts} == audit.counts
+            verdicts = [row["verdict"] for row in store.classes(kept.id)]
+            assert verdicts == [str(v) for v in audit.verdicts]
+        assert [(f["name"], f["error"]) for f in store.failures()] == [("gone", "is truncated")]
+        assert store.save(replace(audits["old"], reading=reading()), name="old", group="old") == 1
+        assert store.audit(1).reading == reading()
+        assert store.save(small_audit(2)) > 2
+        store.save(replace(small_audit(), source="gone.npz"))
+        assert store.failures() == []
+
+
+def test_a_failure_is_kept_by_source_options_and_weights_with_its_history(url: str) -> None:
+    first, second = "sha256:first", "sha256:second"  # the file was replaced
+    with Store(url) as store:
+        for weights, options in ((first, {}), (second, {}), (second, {"domain": "auto"})):
+            store.record_failure("m.npz", "is odd", options=options, weights=weights)
+        open_ones = [(f["weights"], f["options"]) for f in store.failures()]
+        assert open_ones == [(first, {}), (second, {}), (second, {"domain": "auto"})]
+        store.record_failure("m.npz", "is worse", options={"domain": "auto"}, weights=second)
+        assert [f["error"] for f in store.failures()] == ["is odd", "is odd", "is worse"]
+        store.save(replace(small_audit(), source="m.npz"))
+        assert [f["error"] for f in store.failures()] == ["is worse"]
+        store.save(replace(small_audit(), source="m.npz"), options={"domain": "auto"})
+        assert store.failures() == []
+        history = store.failures(history=True)
+        assert [f["error"] for f in history] == ["is odd", "is odd", "is odd", "is worse"]
+        assert all(f["resolved"] >= f["created"] for f in history)
+        store.record_failure("m.npz", "is back", name="M", group="G")
+        assert [f["error"] for f in store.failures(name="m", group="G")] == ["is back"]
+        assert store.failures(group="other") == []
+
+
+def test_equal_weights_under_two_names_share_the_audit_and_both_are_there(url: str) -> None:
+    audit = small_audit()
+    with Store(url) as store:
+        number = store.save(replace(audit, reading=reading()), name="a", group="G")
+        copy = replace(audit, source="copy.npz", reading=Reading("other"))
+        assert store.save(copy, name="b", group="H", certificates="b.npz") == number
+        assert store.save(replace(copy, reading=None), name="b", group="H") == number
+        found = store.audits()
+        assert [(a.id, a.name, a.group, a.also) for a in found] == [
+            (number, "a", "G", ("b",)), (number, "b", "H", ("a",)),
+        ]  # fmt: skip
+        assert len({a.run for a in found}) == 2
+        assert [a.certificates for a in found] == [None, "b.npz"]
+        assert [a.reading for a in found] == [reading(), Reading("other")]
+        assert [a.name for a in store.audits(name="b")] == ["b"]
+        assert [a.name for a in store.audits(group="G")] == ["a"]
+        assert (store.audit(number).name, store.audit(number).also) == ("a", ("b",))
+        assert store.count(number) == 40  # the classes are there once
+        assert {row["name"] for row in store.rows()} == {"a", "b"}
+        store.delete(number)
+        assert store.audits() == []
+
+
+def test_labels_are_added_to_an_audit_that_had_none(url: str) -> None:
+    audit = small_audit()
+    with Store(url) as store:
+        number = store.save(replace(audit, labels=None))
+        assert store.classes(number, limit=1)[0]["label"] is None
+        store.save(audit)
+        assert [row["label"] for row in store.classes(number)] == list(audit.labels or ())
+
+
+def test_whether_a_store_can_be_written_to_leaves_no_trace(url: str) -> None:
+    with Store(url) as store:
+        store.check_writable()
+        store.check_writable()
+        with store.database.reading() as connection:
+            assert connection.exec_driver_sql("SELECT count(*) FROM models").scalar() == 0

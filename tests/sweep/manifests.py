@@ -9,7 +9,7 @@ import numpy as np
 
 from uncork.store import Store
 
-TIMES = {"seconds", "created", "id", "source"}
+TIMES = {"seconds", "created", "id", "run", "source"}
 
 
 def write_manifest(folder: Path, models: int = 4) -> Path:
@@ -40,5 +40,8 @@ def content(url: str) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]],
             for audit in audits
         ]
         classes = [store.classes(audit.id) for audit in audits]
-        failures = [failure["name"] for failure in store.failures()]
+        failures = [
+            f"{failure['name']}: {failure['error'].replace(failure['source'], '')}"
+            for failure in store.failures()
+        ]
     return facts, classes, failures

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
 from tests.sweep.manifests import content, write_manifest
-from tests.sweep.test_sweep import InThisProcess, run
+from tests.sweep.test_sweep import Dying, InThisProcess, check_lost_workers, run
 
 from uncork.errors import UncorkError
 from uncork.sweep.engines import open_engine
@@ -23,6 +24,19 @@ def test_a_cluster_started_for_the_sweep_stores_the_same_rows(kind: str, tmp_pat
     with open_engine(kind, None, 2) as engine:
         run(manifest, there, engine)
     assert content(there) == content(here)
+
+
+@pytest.mark.parametrize("kind", ["dask", "ray"])
+def test_a_lost_worker_of_a_cluster_is_no_failure_of_a_model(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uncork.sweep.run._TRIES", 1)  # each takes seconds
+    dask = pytest.importorskip("dask" if kind == "dask" else "ray")
+    # Dask tries again itself before it says so, which only takes longer.
+    once = {"distributed.scheduler.allowed-failures": 0}
+    settings = dask.config.set(once) if kind == "dask" else contextlib.nullcontext()
+    with settings, open_engine(kind, None, 1) as engine:
+        check_lost_workers(Dying(engine, tmp_path / "deaths"), tmp_path, calm=0)
 
 
 def test_an_existing_dask_cluster_is_used_by_its_address(tmp_path: Path) -> None:

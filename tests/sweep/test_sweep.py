@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +21,15 @@ from tests.sweep.manifests import content, write_manifest
 import uncork
 from uncork.audit.iterations import count_iterations
 from uncork.audit.reference import braid_reflect
+from uncork.errors import UncorkError
 from uncork.random_heads import random_head
 from uncork.store import Store
 from uncork.sweep import read_manifest, sweep
 from uncork.sweep.engines import open_engine, stop
 from uncork.sweep.kept import Kept
+from uncork.sweep.lock import held
 from uncork.sweep.manifest import Task
+from uncork.sweep.run import work_folder
 
 
 class InThisProcess(Executor):
@@ -70,7 +76,7 @@ def test_every_model_is_stored_and_one_that_fails_stops_nothing(
     assert "does not exist" in outcomes[-1].error
     facts, classes, failures = content(url)
     assert len(facts) == 6
-    assert failures == ["not there"]
+    assert failures == ["not there:  does not exist: check the path (a hub id is hf:owner/name)"]
     for fact, rows in zip(facts, classes, strict=True):
         if fact["group"] == "Random":
             seed = fact["classes"] - 50
@@ -244,6 +250,146 @@ def test_killing_a_worker_loses_nothing(tmp_path: Path, manifest: Path, undistur
     program.stderr.close()
     assert killed == 1
     assert content(str(url)) == undisturbed
+
+
+def dying(fn: Any, deaths: Path, times: int, *args: Any) -> Any:
+    """The work, in a worker that dies so many times before it does it; to be sent to workers."""
+    mark = deaths / str(args[0].name)
+    with mark.open("a") as file:
+        file.write(".")
+    if mark.stat().st_size <= times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return fn(*args)
+
+
+class Dying(Executor):
+    """An engine whose workers die under models whose name says how often."""
+
+    def __init__(self, engine: Executor, deaths: Path) -> None:
+        self.engine, self.deaths = engine, deaths
+        deaths.mkdir()
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        times = int(args[0].name.split()[1])
+        return self.engine.submit(dying, fn, self.deaths, times, *args)
+
+
+class DyingPool(ProcessPoolExecutor):
+    """The same as a pool of processes."""
+
+    deaths: Path
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        times = int(args[0].name.split()[1])
+        return super().submit(dying, fn, self.deaths, times, *args)
+
+
+def check_lost_workers(engine: Executor, folder: Path, calm: int) -> None:
+    """Lost once: tried again. Lost always: not run, which is no failure, and costs nobody else."""
+    tasks = [
+        Task(f"random:normal,{20 + n}x3,seed={n}", f"m{n} {times}")
+        for n, times in enumerate([1, 1000, *[0] * calm])
+    ]
+    with Store(folder / "s.db") as store:
+        # One after the other where there is no calm one: Dask suspects all that a worker had.
+        parts = [tasks] if calm else [[task] for task in tasks]
+        outcomes = [o for part in parts for o in sweep(part, store, engine, work=folder / "work")]
+        assert [outcome.state for outcome in outcomes] == ["stored", "not run"] + ["stored"] * calm
+        assert "its worker was lost 2 times: " in outcomes[1].error
+        assert outcomes[1].error.isprintable()
+        assert store.failures(history=True) == []
+        assert len(store.audits()) == 1 + calm
+
+
+def test_a_lost_worker_process_is_no_failure_of_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pool(workers: int | None) -> DyingPool:
+        made = DyingPool(workers, mp_context=multiprocessing.get_context("spawn"))
+        made.deaths = tmp_path
+        return made
+
+    monkeypatch.setattr("uncork.sweep.run.local_processes", pool)
+    monkeypatch.setattr("uncork.sweep.run._TRIES", 1)  # each takes a second
+    check_lost_workers(pool(1), tmp_path, calm=4)
+
+
+def test_equal_weights_under_two_names_are_both_stored(tmp_path: Path) -> None:
+    weight = np.random.default_rng(0).normal(size=(30, 2))
+    for name in ("a", "b", "c"):
+        np.savez(tmp_path / f"{name}.npz", W=weight)
+    tasks = [Task(str(tmp_path / f"{name}.npz"), name) for name in "abc"]
+    with Store(tmp_path / "s.db") as store:
+        sweep(tasks[:2], store, InThisProcess(), work=tmp_path / "work")
+        assert sorted(audit.name for audit in store.audits()) == ["a", "b"]
+        engine = InThisProcess()
+        again = sweep(tasks, store, engine, work=tmp_path / "work", resume=True)
+        assert [outcome.state for outcome in again] == ["was stored", "was stored", "stored"]
+        assert engine.calls.count("decide") == 0
+        assert sorted((a.id, a.name) for a in store.audits()) == [(1, "a"), (1, "b"), (1, "c")]
+        assert store.audits()[2].source == str(tmp_path / "c.npz")
+
+
+def test_failures_of_two_files_at_one_place_and_of_other_options_are_all_kept(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "m.npz"
+    tasks = [Task(str(file), "m"), Task(str(file), "m", options={"domain": "unbounded"})]
+    with Store(tmp_path / "s.db") as store:
+        for content in (b"one file", b"another file"):
+            file.write_bytes(content)
+            sweep(tasks, store, InThisProcess(), work=tmp_path / "work")
+        assert len(store.failures()) == 4
+        assert len({(f["weights"], str(f["options"])) for f in store.failures()}) == 4
+        np.savez(file, W=np.eye(3))
+        sweep(tasks, store, InThisProcess(), work=tmp_path / "work")
+        assert store.failures() == []
+        assert len(store.failures(history=True)) == 4
+
+
+def test_a_second_sweep_into_a_store_says_which_one_is_running(tmp_path: Path) -> None:
+    task = Task("random:normal,40x2,seed=0", "m")
+    work = tmp_path / "work"
+
+    class Meanwhile(InThisProcess):
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            with Store(tmp_path / "s.db") as store, pytest.raises(UncorkError) as raised:
+                sweep([task], store, InThisProcess(), work=work)
+            assert f"process {os.getpid()} on {socket.gethostname()}" in str(raised.value)
+            return super().submit(fn, *args, **kwargs)
+
+    with Store(tmp_path / "s.db") as store:
+        for _ in range(2):  # nothing of the lock is left
+            (outcome,) = sweep([task], store, Meanwhile(), work=work)
+            assert outcome.state == "stored"
+            assert [file.name for file in tmp_path.iterdir()] == ["s.db"]
+
+
+def test_workers_end_when_a_sweep_is_killed(tmp_path: Path) -> None:
+    psutil = pytest.importorskip("psutil")
+    manifest = tmp_path / "models.toml"
+    manifest.write_text(
+        "".join(f'[[model]]\nsource = "random:normal,16000x60,seed={n}"\n' for n in range(2))
+    )
+    program = _start(manifest, tmp_path / "s.db")
+    assert program.stderr is not None
+    deciding = 0
+    while deciding < 2:
+        deciding += b": deciding" in program.stderr.readline()
+    workers = psutil.Process(program.pid).children(recursive=True)
+    program.kill()
+    program.wait(30)
+    program.stderr.close()
+    try:
+        gone, alive = psutil.wait_procs(workers, timeout=10)
+        assert len(gone) >= 2
+        assert not alive
+        with held(work_folder(str(tmp_path / "s.db"))):  # the lock went with it
+            pass
+    finally:
+        for process in workers:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def test_iterations_are_those_of_the_reference_algorithm() -> None:

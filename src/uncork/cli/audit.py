@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from enum import Enum
@@ -128,6 +129,10 @@ def audit(
         str | None,
         typer.Option(help="What to call the model in the store.", show_default="SOURCE"),
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Group of models in the store that it belongs to.", metavar="GROUP"),
+    ] = None,
     iterations: Annotated[
         bool,
         typer.Option(
@@ -164,7 +169,14 @@ def audit(
     """
     options.checked_domain(domain)
     known = None if baseline is None else read_baseline(baseline)
-    keeping = saving.Keeping(save, store, name, iterations, patience)
+    keeping = saving.Keeping(
+        save, store, name, group, iterations, patience,
+        {
+            "weight": weight, "bias": bias, "transpose": transpose, "drop_bias": drop_bias,
+            "labels": None if labels is None else os.path.abspath(labels), "domain": domain,
+            "classes": classes, "approximate": approximate, "time_limit": time_limit,
+        },
+    )  # fmt: skip
     checking = Checking(check, data)
     # Says what is wrong with the options, if anything, before a large file is read.
     Options(approximate=approximate, patience=patience, time_limit=time_limit)

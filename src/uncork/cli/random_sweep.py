@@ -53,5 +53,5 @@ def run_study(
         if json_file != "-":
             console().print(f"drawn to {printable(plot)}", soft_wrap=True)
     sys.stdout.flush()
-    if any(outcome.state == "failed" for outcome in outcomes):
+    if not all(outcome.is_stored for outcome in outcomes):
         raise typer.Exit(1)

@@ -1,9 +1,11 @@
-"""Keeping an audit in a store: `--save`, `--store`, `--name` and `--iterations`."""
+"""Keeping an audit in a store: `--save`, `--store`, `--name`, `--group` and `--iterations`."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -28,22 +30,27 @@ class Keeping:
         save: bool,
         store: str | None,
         name: str | None,
+        group: str | None,
         iterations: bool,
         patience: int | None,
+        asked: Mapping[str, Any],  # the other options, as a manifest calls them
     ) -> None:
-        self.name, self.iterations, self.patience = name, iterations, patience
+        self.name, self.group, self.iterations, self.patience = name, group, iterations, patience
+        self.asked = {**asked, "iterations": iterations, "patience": patience}
         self.url: str | None = None
         if not (save or store is not None):
-            if iterations or name is not None:
-                option = "--iterations" if iterations else "--name"
-                raise UncorkError(f"{option} goes with --save or --store: nothing else keeps it")
+            given = {"--name": name, "--group": group, "--iterations": iterations or None}
+            unkept = [option for option, value in given.items() if value is not None]
+            if unkept:
+                raise UncorkError(f"{unkept[0]} goes with --save or --store: nothing else keeps it")
             return
         from uncork.store import Store
 
         self.url = default_store() if store is None else store
         missing = _missing_file(self.url)
         if missing is None:
-            Store(self.url).close()
+            with Store(self.url) as opened:
+                opened.check_writable()
         else:  # made when there is something to keep: bad input leaves no empty store behind
             check_writable(missing, "--store")
 
@@ -61,6 +68,8 @@ class Keeping:
             number = store.save(
                 audit,
                 name=self.name,
+                group=self.group or "",
+                options=self.asked,
                 certificates=certificates,
                 iterations=counts,
                 patience=patience if self.iterations else None,

@@ -71,7 +71,7 @@ def sweep(
 ) -> None:
     """Audit every model of a manifest; one that fails is recorded, and the rest goes on.
 
-    Exits with 1 if a model failed. Example: uncork sweep models.toml --store results.db
+    Exits with 1 if one failed or was not run. Example: uncork sweep models.toml --store results.db
     """
     from uncork.sweep import read_manifest
 
@@ -82,7 +82,7 @@ def sweep(
         read_manifest(manifest), store, engine=engine.value, address=address, workers=workers,
         resume=resume, certificates=folder, json_file=json_file, quiet=quiet,
     )  # fmt: skip
-    if any(outcome.state == "failed" for outcome in outcomes):
+    if not all(outcome.is_stored for outcome in outcomes):
         raise typer.Exit(1)
 
 
@@ -102,10 +102,13 @@ def sweep_and_print(
     from uncork.store import Store
     from uncork.sweep import sweep as run_sweep
     from uncork.sweep.engines import open_engine, stop
+    from uncork.sweep.lock import check_free
     from uncork.sweep.run import work_folder
 
     with Store(store) as opened:
         work = work_folder(opened.name)
+        opened.check_writable()
+        check_free(work)
         if not resume and work.is_dir() and any(work.iterdir()):
             note("there is an unfinished sweep into this store: --resume would have continued it")
         display = _display(quiet)
@@ -131,7 +134,7 @@ def sweep_and_print(
                 name = shown(outcome.task.name)
                 console().print(f"{name}: {line}", style="bold", soft_wrap=True)
         console().print(_table(outcomes))
-        stored = sum(outcome.state in ("stored", "was stored") for outcome in outcomes)
+        stored = sum(outcome.is_stored for outcome in outcomes)
         where = printable(opened.name)
         console().print(f"{stored} of {len(outcomes)} models are in {where}", soft_wrap=True)
     return outcomes
@@ -174,8 +177,8 @@ def _table(outcomes: list[Outcome]) -> Table:
 
 
 def _state(outcome: Outcome) -> str:
-    if outcome.state == "failed":
-        return f"failed: {printable(outcome.error)}"
+    if outcome.error:
+        return f"{outcome.state}: {printable(outcome.error)}"
     if outcome.state == "deciding" and outcome.ranges > 1:
         return f"deciding, {outcome.done} of {outcome.ranges} ranges"
     if outcome.undecided:
@@ -213,7 +216,7 @@ class _LiveTable(_Display):
 
     def changed(self, outcome: Outcome) -> None:
         self.outcomes[id(outcome)] = outcome
-        rows = sorted(self.outcomes.values(), key=lambda o: o.state in ("stored", "was stored"))
+        rows = sorted(self.outcomes.values(), key=lambda o: o.is_stored)
         self.live.update(_table(rows[: max(5, self.live.console.height - 4)]))
 
     def __enter__(self) -> _Display:

@@ -33,7 +33,8 @@ def table(
     name: options.StoredName = None,
     group: options.StoredGroup = None,
 ) -> None:
-    """Print a header and one row a model: potentially unargmaxable, and unargmaxable classes.
+    """Print a header and one row a model: potentially unargmaxable, and unargmaxable classes; of a
+    model that could not be audited, why.
 
     Example: uncork table --store results.db --format latex
     """
@@ -42,5 +43,6 @@ def table(
 
     with Store(chosen_store(store), create=False) as opened:
         audits = opened.audits(name=name, group=group)
-    rows = group_rows(audits) if summary else model_rows(audits)
+        failures = opened.failures(name=name, group=group)
+    rows = group_rows(audits, failures) if summary else model_rows(audits, failures)
     sys.stdout.write(render(rows, form.value, summary=summary))

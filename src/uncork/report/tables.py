@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uncork.errors import UncorkError
@@ -16,25 +16,27 @@ from uncork.store import StoredAudit
 FORMATS = ("text", "markdown", "csv", "latex", "json")
 _MODEL_COLUMNS: tuple[str, ...] = (
     "group", "model", "classes", "features", "bias", "domain", "potentially", "unargmaxable",
-    "tied", "undecided", "weight", "careful", "notes",
+    "tied", "undecided", "weight", "careful", "notes", "failed",
 )  # fmt: skip
 # What else was read, where a row may be as long as it likes: CSV and JSON.
 _MORE_COLUMNS = ("bias tensor", "folded in", "labels from", "preceded by", "domain from")
 _GROUP_COLUMNS: tuple[str, ...] = (
     "group", "models", "with unargmaxable", "unargmaxable", "most in one model", "doubtful",
+    "failed",
 )  # fmt: skip
 _HEADINGS = {"potentially": "potentially unargmaxable"}
-_READ_COLUMNS = {"weight", "careful", "notes"}  # what was read: empty for random heads
-_TEXT_COLUMNS = {"group", "model", "bias", "domain", *_READ_COLUMNS}
+# What was read, which is empty for random heads, and why a model could not be audited.
+_SAID_COLUMNS = {"weight", "careful", "notes", "failed"}
+_TEXT_COLUMNS = {"group", "model", "bias", "domain"}
 Rows = list[dict[str, Any]]
 
 
-def model_rows(audits: Sequence[StoredAudit]) -> Rows:
+def model_rows(audits: Sequence[StoredAudit], failures: Sequence[Mapping[str, Any]] = ()) -> Rows:
     """Tables 4 to 8: how many classes the approximate algorithm gives up on, and how many are
     unargmaxable. The first is empty where its iterations were not counted. The last ones say which
-    tensors it is about, what is doubtful of that, and all else that was read."""
-    ordered = sorted(audits, key=lambda audit: (audit.group, audit.name, audit.id))
-    return [
+    tensors it is about, what is doubtful of that, all else that was read, and why a model could not
+    be audited."""
+    rows = [
         {
             "group": audit.group,
             "model": audit.name,
@@ -47,9 +49,21 @@ def model_rows(audits: Sequence[StoredAudit]) -> Rows:
             "tied": audit.tied,
             "undecided": None if audit.approximate else audit.undecided,
             **_read(audit.reading),
+            "failed": None,
         }
-        for audit in ordered
+        for audit in sorted(audits, key=lambda audit: audit.id)
     ]
+    for failure in failures:
+        asked = failure["options"].get("domain")
+        known = {"group": failure["group"], "model": failure["name"], "domain": asked}
+        rows.append(
+            {
+                **dict.fromkeys((*_MODEL_COLUMNS, *_MORE_COLUMNS)),
+                **known,
+                "failed": failure["error"],
+            }
+        )
+    return sorted(rows, key=lambda row: (row["group"], row["model"]))
 
 
 def _read(reading: Reading | None) -> dict[str, str | None]:
@@ -67,9 +81,10 @@ def _read(reading: Reading | None) -> dict[str, str | None]:
     }
 
 
-def group_rows(audits: Sequence[StoredAudit]) -> Rows:
-    """Table 1: for each group of models how many of them have unargmaxable classes."""
-    groups: dict[str, list[StoredAudit]] = {}
+def group_rows(audits: Sequence[StoredAudit], failures: Sequence[Mapping[str, Any]] = ()) -> Rows:
+    """Table 1: for each group of models how many of them have unargmaxable classes, and how many
+    could not be audited."""
+    groups: dict[str, list[StoredAudit]] = {failure["group"]: [] for failure in failures}
     for audit in audits:
         if not audit.approximate:
             groups.setdefault(audit.group, []).append(audit)
@@ -79,8 +94,9 @@ def group_rows(audits: Sequence[StoredAudit]) -> Rows:
             "models": len(members),
             "with unargmaxable": sum(audit.unargmaxable > 0 for audit in members),
             "unargmaxable": sum(audit.unargmaxable for audit in members),
-            "most in one model": max(audit.unargmaxable for audit in members),
+            "most in one model": max((audit.unargmaxable for audit in members), default=None),
             "doubtful": sum(bool(audit.reading and audit.reading.doubts) for audit in members),
+            "failed": sum(failure["group"] == name for failure in failures),
         }
         for name, members in sorted(groups.items())
     ]
@@ -94,7 +110,7 @@ def render(rows: Rows, form: str, *, summary: bool = False) -> str:
     if form == "csv":
         columns = columns if summary else (*columns, *_MORE_COLUMNS)
     else:  # for people: no column of nothing but dashes
-        empty = {name for name in _READ_COLUMNS if all(row.get(name) is None for row in rows)}
+        empty = {name for name in _SAID_COLUMNS if not any(row.get(name) for row in rows)}
         columns = tuple(name for name in columns if name not in empty)
     header = [_HEADINGS.get(name, name) for name in columns]
     if form == "csv":
@@ -105,7 +121,8 @@ def render(rows: Rows, form: str, *, summary: bool = False) -> str:
             [_safe_cell("" if row[name] is None else row[name]) for name in columns] for row in rows
         )
         return buffer.getvalue()
-    right = [name not in _TEXT_COLUMNS for name in columns]
+    left = _TEXT_COLUMNS if summary else _TEXT_COLUMNS | _SAID_COLUMNS
+    right = [name not in left for name in columns]
     cells = [[_cell(row[name]) for name in columns] for row in rows]
     if form == "text":
         return _text(header, cells, right)

@@ -75,7 +75,9 @@ class Database:
             return engine
         try:
             return create_engine(
-                self.url, connect_args={"connect_timeout": max(2, round(self.wait))}
+                self.url,
+                connect_args={"connect_timeout": max(2, round(self.wait))},
+                pool_pre_ping=True,  # a server that was started anew meanwhile is no error
             )
         except ImportError as error:
             raise UncorkError(
@@ -131,6 +133,9 @@ _REASONS = (
     ("malformed", "the database is damaged"),
     ("password authentication", "the server refuses this user and password"),
     ("Connection refused", "no server answers there: is PostgreSQL running?"),
+    ("terminating connection", "the server ended the connection: is PostgreSQL still running?"),
+    ("server closed the connection", "the server ended the connection: is PostgreSQL running?"),
+    ("not currently accepting connections", "the server accepts no connections to it"),
     ("could not translate host", "there is no such host"),
     ("failed to resolve host", "there is no such host"),
     ("timeout expired", "the server does not answer"),

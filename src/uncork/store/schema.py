@@ -65,16 +65,14 @@ models = Table(
     Column("has_bias", Boolean, nullable=False),
 )
 
-# One row for each audit: head, domain, algorithm and its version, and the classes asked for.
+# One row for each audit: head, domain, algorithm and its version, and the classes asked for. What
+# it is called stands in `runs`.
 audits = Table(
     "audits",
     metadata,
     Column("id", Integer, primary_key=True),
     Column("key", String(64), nullable=False, unique=True),
     Column("model_id", Integer, ForeignKey("models.id"), nullable=False, index=True),
-    Column("name", AnyText, nullable=False),
-    Column("group_name", AnyText, nullable=False),
-    Column("source", AnyText, nullable=False),
     Column("domain", AnyText, nullable=False),
     Column("algorithm", String(16), nullable=False),
     Column("algorithm_version", Integer, nullable=False),
@@ -89,10 +87,24 @@ audits = Table(
     Column("proven", Boolean, nullable=False),
     Column("device", String(32), nullable=False),
     Column("seconds", JSON, nullable=False),
+    Column("uncork", String(32), nullable=False),
+    Column("created", DateTime(timezone=True), nullable=False),  # when its verdicts were decided
+)
+
+# One row for each name that an audit is stored under: heads that are equal, bit for bit, share
+# their audit, and each keeps its own name, group, file and date.
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("key", String(64), nullable=False, unique=True),  # of audit, group and name
+    Column("audit_id", Integer, ForeignKey("audits.id"), nullable=False, index=True),
+    Column("name", AnyText, nullable=False),
+    Column("group_name", AnyText, nullable=False),
+    Column("source", AnyText, nullable=False),
     Column("certificates", AnyText),  # path of the certificate file
     Column("reading", JSON(none_as_null=True)),  # which tensors it is about: `Reading.as_dict`
-    Column("uncork", String(32), nullable=False),
-    Column("created", DateTime(timezone=True), nullable=False),
+    Column("created", DateTime(timezone=True), nullable=False),  # when it was stored last
 )
 
 # One row for each class of each audit.
@@ -111,15 +123,19 @@ results = Table(
     sqlite_with_rowid=False,
 )
 
-# Models that could not be audited, with what went wrong; gone once they could.
+# One row for each time a model could not be audited, with what went wrong. It stays when the model
+# could be audited later: `resolved` says when.
 failures = Table(
     "failures",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("key", String(64), nullable=False, unique=True),
+    Column("key", String(64), nullable=False, index=True),  # of source, options and weights
     Column("name", AnyText, nullable=False),
     Column("group_name", AnyText, nullable=False),
     Column("source", AnyText, nullable=False),
+    Column("options", AnyText, nullable=False),  # JSON of what was asked for
+    Column("weights", String(80), nullable=False),  # fingerprint; of the file if it was not read
     Column("error", AnyText, nullable=False),
     Column("created", DateTime(timezone=True), nullable=False),
+    Column("resolved", DateTime(timezone=True)),
 )

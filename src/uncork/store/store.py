@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import hashlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, bindparam, delete, func, literal, select, update
+from sqlalchemy import Connection, bindparam, case, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from uncork.audit import Audit
 from uncork.audit.verdict import Verdict
 from uncork.errors import UncorkError
+from uncork.reading import Reading
 from uncork.store import schema
 from uncork.store.bulk import class_rows, insert_classes
 from uncork.store.engine import Database
-from uncork.store.keys import audit_key
-from uncork.store.queries import StoredAudit, audit_query, escaped, filtered, plain, stored
+from uncork.store.keys import audit_key, failure_key, options_text, run_key
+from uncork.store.queries import (
+    StoredAudit,
+    audit_query,
+    failure,
+    filtered,
+    matching,
+    plain,
+    stored,
+)
 from uncork.store.versions import CURRENT, bring_up_to_date, stored_version
 
 _BATCH = 20_000  # rows read from the database at once
@@ -83,6 +91,16 @@ class Store:
 
     # Writing
 
+    def check_writable(self) -> None:
+        """Raise now if nothing can be stored: a row is written, and taken back."""
+        with contextlib.suppress(_TakenBack), self.database.writing() as connection:
+            connection.execute(
+                self._insert(schema.models).values(
+                    fingerprint="", classes=0, features=0, dtype="", has_bias=False
+                )
+            )
+            raise _TakenBack
+
     def save(
         self,
         audit: Audit,
@@ -92,84 +110,137 @@ class Store:
         certificates: str | None = None,
         iterations: np.ndarray | None = None,
         patience: int | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> int:
         """Store an audit with all its classes, or nothing; the id of its row.
 
-        The same audit is not stored twice: one that is there already is left as it is, unless the
-        new one knows more (fewer classes undecided, or iterations where there were none); what only
-        the earlier one knew is kept. What was read is what the latest look at the same file says.
-        `iterations` (C,) are those of the reference algorithm at that `patience`. The path of a
-        file is stored in full, so that it is found from any folder.
+        Equal heads share their audit, and each name has its own run of it. The same audit is not
+        stored twice: one that is there already is left as it is, unless the new one knows more
+        (fewer classes undecided, iterations or labels where there were none); what only the
+        earlier one knew is kept. A name that is stored again says what its latest look at the
+        file showed. `iterations` (C,) are those of the reference algorithm at that `patience`. The
+        path of a file is stored in full, so that it is found from any folder. Failures of the
+        same source with the same `options` are resolved.
         """
         key = audit_key(audit)
-        row = _audit_row(audit, key, name, group, certificates, iterations, patience)
+        row = _audit_row(audit, key, iterations, patience)
         with self.database.writing() as connection:
-            connection.execute(
-                delete(schema.failures).where(
-                    schema.failures.c.source.in_([audit.source, row["source"]])
-                )
+            self._resolve(connection, audit.source, options or {})
+            audit_id = self._save_audit(connection, audit, row, iterations)
+            self._save_run(
+                connection,
+                _run_row(audit_id, key, audit.source, audit.reading, name, group, certificates),
             )
-            model = self._model_id(connection, audit)
-            there = connection.execute(
-                select(
-                    schema.audits.c.id,
-                    schema.audits.c.undecided,
-                    schema.audits.c.patience,
-                    schema.audits.c.potentially,
-                    schema.audits.c.source,
-                )
-                .where(schema.audits.c.key == key)
-                .with_for_update()
-            ).first()
-            if there is None:
-                insert = self._insert(schema.audits).values(**row, model_id=model)
-                added = connection.execute(
-                    insert.on_conflict_do_nothing(index_elements=["key"]).returning(
-                        schema.audits.c.id
-                    )
-                ).first()
-                if added is None:  # another process was faster with the very same audit
-                    return self._id_of(connection, key)
-                audit_id = int(added.id)
-            else:
-                audit_id = int(there.id)
-                same = schema.audits.c.id == audit_id
-                counted = there.patience is None and patience is not None
-                if row["undecided"] >= there.undecided:
-                    if row["reading"] is not None and row["source"] == there.source:
-                        # Said by the latest look at the same file: an earlier uncork said less.
-                        new = {"reading": row["reading"]}
-                        connection.execute(update(schema.audits).where(same).values(**new))
-                    if counted and iterations is not None:
-                        new = {name: row[name] for name in ("patience", "potentially")}
-                        connection.execute(update(schema.audits).where(same).values(**new))
-                        self._count(connection, audit_id, iterations)
-                    return audit_id
-                if patience is None and there.patience is not None:
-                    iterations = self._counted(connection, audit_id, audit.classes)
-                    row |= {"patience": there.patience, "potentially": there.potentially}
-                connection.execute(update(schema.audits).where(same).values(**row))
-                connection.execute(
-                    delete(schema.results).where(schema.results.c.audit_id == audit_id)
-                )
-            insert_classes(connection, class_rows(audit, audit_id, iterations))
         return audit_id
 
+    def add_name(
+        self,
+        audit: StoredAudit,
+        *,
+        name: str,
+        source: str,
+        group: str = "",
+        reading: Reading | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Store an audit that is there under one more name; whether that name was new to it."""
+        with self.database.writing() as connection:
+            self._resolve(connection, source, options or {})
+            key = connection.execute(
+                select(schema.audits.c.key).where(schema.audits.c.id == audit.id)
+            ).scalar_one()
+            row = _run_row(audit.id, key, source, reading, name, group, None)
+            insert = self._insert(schema.runs).values(**row)
+            added = connection.execute(
+                insert.on_conflict_do_nothing(index_elements=["key"]).returning(schema.runs.c.id)
+            )
+            return added.first() is not None
+
+    def _save_audit(
+        self,
+        connection: Connection,
+        audit: Audit,
+        row: dict[str, Any],
+        iterations: np.ndarray | None,
+    ) -> int:
+        model = self._model_id(connection, audit)
+        c = schema.audits.c
+        insert = self._insert(schema.audits).values(**row, model_id=model)
+        added = connection.execute(
+            insert.on_conflict_do_nothing(index_elements=["key"]).returning(c.id)
+        ).first()
+        if added is not None:
+            insert_classes(connection, class_rows(audit, int(added.id), iterations))
+            return int(added.id)
+        there = connection.execute(
+            select(c.id, c.undecided, c.patience, c.potentially)
+            .where(c.key == row["key"])
+            .with_for_update()
+        ).one()
+        audit_id, same = int(there.id), c.id == there.id
+        if row["undecided"] < there.undecided:
+            if iterations is None and there.patience is not None:
+                iterations = self._counted(connection, audit_id, audit.classes)
+                row |= {"patience": there.patience, "potentially": there.potentially}
+            connection.execute(update(schema.audits).where(same).values(**row))
+            connection.execute(delete(schema.results).where(schema.results.c.audit_id == audit_id))
+            insert_classes(connection, class_rows(audit, audit_id, iterations))
+            return audit_id
+        if there.patience is None and iterations is not None:
+            new = {name: row[name] for name in ("patience", "potentially")}
+            connection.execute(update(schema.audits).where(same).values(**new))
+            counts = np.asarray(iterations)
+            known = {t: int(counts[t]) for t in np.flatnonzero(counts >= 0).tolist()}
+            self._fill(connection, audit_id, "iterations", known)
+        if audit.labels is not None and not self._is_labelled(connection, audit_id):
+            self._fill(connection, audit_id, "label", dict(enumerate(audit.labels)))
+        return audit_id
+
+    def _save_run(self, connection: Connection, row: dict[str, Any]) -> None:
+        insert = self._insert(schema.runs).values(**row)
+        known, new = schema.runs.c, insert.excluded
+        # What is not said now is kept, where it was said of the same file.
+        same = known.source == new.source
+        kept = {
+            column: case((same, func.coalesce(new[column], known[column])), else_=new[column])
+            for column in ("certificates", "reading")
+        }
+        changes = {**kept, "source": new.source, "created": new.created}
+        connection.execute(insert.on_conflict_do_update(index_elements=["key"], set_=changes))
+
+    def _resolve(self, connection: Connection, source: str, options: Mapping[str, Any]) -> None:
+        c = schema.failures.c
+        connection.execute(
+            update(schema.failures)
+            .where(
+                c.source.in_([source, _in_full(source)]),
+                c.options == options_text(options),
+                c.resolved.is_(None),
+            )
+            .values(resolved=_now())
+        )
+
     @staticmethod
-    def _count(connection: Connection, audit_id: int, iterations: np.ndarray) -> None:
-        """Give the classes of a stored audit their iterations."""
+    def _fill(
+        connection: Connection, audit_id: int, column: str, values: Mapping[int, Any]
+    ) -> None:
+        """Give classes of a stored audit what was not known of them."""
         c = schema.results.c
         change = update(schema.results).where(
             c.audit_id == audit_id, c.class_id == bindparam("of_class")
         )
-        counts = np.asarray(iterations)
-        known = [
-            {"of_class": t, "counted": int(counts[t])} for t in np.flatnonzero(counts >= 0).tolist()
-        ]
+        known = [{"of_class": t, "given": value} for t, value in values.items()]
         for start in range(0, len(known), _BATCH):
             connection.execute(
-                change.values(iterations=bindparam("counted")), known[start : start + _BATCH]
+                change.values({column: bindparam("given", type_=c[column].type)}),
+                known[start : start + _BATCH],
             )
+
+    @staticmethod
+    def _is_labelled(connection: Connection, audit_id: int) -> bool:
+        c = schema.results.c
+        query = select(c.class_id).where(c.audit_id == audit_id, c.label.is_not(None)).limit(1)
+        return connection.execute(query).first() is not None
 
     @staticmethod
     def _counted(connection: Connection, audit_id: int, classes: int) -> np.ndarray:
@@ -183,26 +254,37 @@ class Store:
             found[t] = count
         return found
 
-    def record_failure(self, source: str, error: str, *, name: str = "", group: str = "") -> None:
-        """Note that a model could not be audited, and why."""
-        key = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
+    def record_failure(
+        self,
+        source: str,
+        error: str,
+        *,
+        name: str = "",
+        group: str = "",
+        options: Mapping[str, Any] | None = None,
+        weights: str = "",
+    ) -> None:
+        """Note that a model could not be audited, and why: with these options, of these weights
+        (a fingerprint of the head, or of its file where no head was read)."""
+        asked, full = options_text(options or {}), _in_full(source)
         row = {
-            "key": key,
+            "key": failure_key(full, asked, weights),
             "name": name or source,
             "group_name": group,
-            "source": source,
+            "source": full,
+            "options": asked,
+            "weights": weights,
             "error": error,
             "created": _now(),
         }
         with self.database.writing() as connection:
-            changes = {column: row[column] for column in ("error", "created", "name", "group_name")}
-            insert = self._insert(schema.failures).values(**row)
-            connection.execute(insert.on_conflict_do_update(index_elements=["key"], set_=changes))
+            connection.execute(self._insert(schema.failures).values(**row))
 
     def delete(self, audit_id: int) -> None:
-        """Remove an audit and its classes."""
+        """Remove an audit, its classes and all its names."""
         with self.database.writing() as connection:
-            connection.execute(delete(schema.results).where(schema.results.c.audit_id == audit_id))
+            for table in (schema.results, schema.runs):
+                connection.execute(delete(table).where(table.c.audit_id == audit_id))
             connection.execute(delete(schema.audits).where(schema.audits.c.id == audit_id))
 
     def _insert(self, table: Any) -> Any:
@@ -227,13 +309,6 @@ class Store:
             ).scalar_one()
         )
 
-    def _id_of(self, connection: Connection, key: str) -> int:
-        return int(
-            connection.execute(
-                select(schema.audits.c.id).where(schema.audits.c.key == key)
-            ).scalar_one()
-        )
-
     # Reading
 
     def find(self, key: str, *, iterations: bool = False) -> StoredAudit | None:
@@ -246,8 +321,8 @@ class Store:
         if iterations:
             query = query.where(schema.audits.c.patience.is_not(None))
         with self.database.reading() as connection:
-            row = connection.execute(query).first()
-        return None if row is None else stored(row)
+            found = stored(connection, query.order_by(schema.runs.c.id).limit(1))
+        return found[0] if found else None
 
     def audits(
         self,
@@ -258,29 +333,28 @@ class Store:
         limit: int | None = None,
         offset: int = 0,
     ) -> list[StoredAudit]:
-        """The audits, oldest first; `name` keeps those with that text in their name or source."""
-        query = audit_query().order_by(schema.audits.c.id).limit(limit).offset(offset)
-        if name is not None:
-            within = f"%{escaped(name)}%"
-            query = query.where(
-                schema.audits.c.name.ilike(within, escape="\\")
-                | schema.audits.c.source.ilike(within, escape="\\")
-            )
-        if group is not None:
-            query = query.where(schema.audits.c.group_name == group)
-        if fingerprint is not None:
-            # As text that may hold anything: PostgreSQL refuses to compare with a NUL.
-            query = query.where(schema.models.c.fingerprint == literal(fingerprint, schema.AnyText))
+        """The audits under each of their names, oldest first; `name` keeps those with that text in
+        their name or source."""
+        query = matching(
+            audit_query(), schema.runs, name=name, group=group, fingerprint=fingerprint
+        )
+        query = query.order_by(schema.audits.c.id, schema.runs.c.id).limit(limit).offset(offset)
         with self.database.reading() as connection:
-            return [stored(row) for row in connection.execute(query)]
+            return stored(connection, query)
+
+    def find_audit(self, audit_id: int) -> StoredAudit | None:
+        """One audit by its id, under the first of its names; None where there is none."""
+        query = audit_query().where(schema.audits.c.id == audit_id)
+        with self.database.reading() as connection:
+            found = stored(connection, query.order_by(schema.runs.c.id).limit(1))
+        return found[0] if found else None
 
     def audit(self, audit_id: int) -> StoredAudit:
-        """One audit by its id."""
-        with self.database.reading() as connection:
-            row = connection.execute(audit_query().where(schema.audits.c.id == audit_id)).first()
-        if row is None:
+        """The same, or an error."""
+        found = self.find_audit(audit_id)
+        if found is None:
             raise UncorkError(f"store {self.name} has no audit {audit_id}")
-        return stored(row)
+        return found
 
     def count(self, audit_id: int, *, verdict: Verdict | None = None) -> int:
         """How many classes of an audit there are, of all or of one verdict."""
@@ -339,12 +413,25 @@ class Store:
                     }
                 after = page[-1]["class"]
 
-    def failures(self) -> list[dict[str, Any]]:
-        """Models that could not be audited: name, group, source, error, created."""
+    def failures(
+        self, *, name: str | None = None, group: str | None = None, history: bool = False
+    ) -> list[dict[str, Any]]:
+        """Models that could not be audited: name, group, source, options, weights, error, created.
+
+        Those that still could not, once for each source, options and weights, with the latest
+        error; with `history` every time that one could not, and `resolved`: when it could later.
+        """
         c = schema.failures.c
-        query = select(c.name, c.group_name.label("group"), c.source, c.error, c.created)
+        query = matching(select(schema.failures), schema.failures, name=name, group=group)
+        if not history:
+            latest = select(func.max(c.id)).group_by(c.key).correlate(None)
+            query = query.where(c.resolved.is_(None), c.id.in_(latest))
         with self.database.reading() as connection:
-            return [dict(row._mapping) for row in connection.execute(query.order_by(c.id))]
+            return [failure(row) for row in connection.execute(query.order_by(c.id))]
+
+
+class _TakenBack(Exception):
+    """Ends a transaction without a trace."""
 
 
 def _remove_empty(path: Path) -> None:
@@ -363,13 +450,7 @@ def _now() -> datetime.datetime:
 
 
 def _audit_row(
-    audit: Audit,
-    key: str,
-    name: str | None,
-    group: str,
-    certificates: str | None,
-    iterations: np.ndarray | None,
-    patience: int | None,
+    audit: Audit, key: str, iterations: np.ndarray | None, patience: int | None
 ) -> dict[str, Any]:
     from uncork import __version__
 
@@ -379,9 +460,6 @@ def _audit_row(
         potentially = int((np.asarray(iterations)[asked] < 0).sum())
     return {
         "key": key,
-        "name": name or audit.source,
-        "group_name": group,
-        "source": _in_full(audit.source),
         "domain": str(audit.domain),
         "algorithm": audit.algorithm,
         "algorithm_version": schema.ALGORITHM_VERSION,
@@ -393,8 +471,28 @@ def _audit_row(
         "proven": audit.proven,
         "device": audit.device,
         "seconds": {stage: float(value) for stage, value in audit.seconds.items()},
-        "certificates": None if certificates is None else _in_full(certificates),
-        "reading": None if audit.reading is None else audit.reading.as_dict(),
         "uncork": __version__,
+        "created": _now(),
+    }
+
+
+def _run_row(
+    audit_id: int,
+    audit_key: str,
+    source: str,
+    reading: Reading | None,
+    name: str | None,
+    group: str,
+    certificates: str | None,
+) -> dict[str, Any]:
+    called = name or source
+    return {
+        "key": run_key(audit_key, group, called),
+        "audit_id": audit_id,
+        "name": called,
+        "group_name": group,
+        "source": _in_full(source),
+        "certificates": None if certificates is None else _in_full(certificates),
+        "reading": None if reading is None else reading.as_dict(),
         "created": _now(),
     }

@@ -9,8 +9,8 @@ from sqlalchemy import Connection, inspect
 
 from uncork.errors import UncorkError
 
-CURRENT = "0002"
-_KNOWN = ("0001", "0002")  # oldest first
+CURRENT = "0003"
+_KNOWN = ("0001", "0002", "0003")  # oldest first
 _LOCK = 0x756E636F726B  # "uncork": the name of the lock under which tables are made
 
 
@@ -23,7 +23,7 @@ def bring_up_to_date(connection: Connection, name: str, create: bool) -> None:
         return
     if found is None and not create:
         raise UncorkError(f"{name} is empty: nothing was stored in it yet")
-    _upgrade(connection)
+    upgrade(connection)
 
 
 def stored_version(connection: Connection, name: str) -> str | None:
@@ -47,7 +47,8 @@ def stored_version(connection: Connection, name: str) -> str | None:
     return version
 
 
-def _upgrade(connection: Connection) -> None:
+def upgrade(connection: Connection, version: str = CURRENT) -> None:
+    """Run the migrations up to that version."""
     from alembic import command
     from alembic.config import Config
 
@@ -57,4 +58,4 @@ def _upgrade(connection: Connection) -> None:
     config.set_main_option("script_location", folder)
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    command.upgrade(config, version)

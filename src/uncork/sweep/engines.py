@@ -6,14 +6,21 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import re
+import signal
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from uncork.errors import UncorkError
+from uncork.load.contents import printable
 
 ENGINES = ("local", "dask", "ray")
 ANSWERS_WITHIN = 20  # seconds a scheduler may take to answer
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_LONGEST = 300  # characters of an engine's error that are told
 
 
 def open_engine(kind: str, address: str | None, workers: int | None) -> Executor:
@@ -33,24 +40,46 @@ def local_processes(workers: int | None) -> ProcessPoolExecutor:
     count = workers or os.cpu_count() or 1
     # Not forked: threads of BLAS in the parent would be missing in the child, locks held.
     return ProcessPoolExecutor(
-        count, mp_context=multiprocessing.get_context("spawn"), initializer=_quiet
+        count, mp_context=multiprocessing.get_context("spawn"), initializer=_begin_work
     )
 
 
 def stop(engine: Executor) -> None:
     """Shut an engine down without waiting for what it is doing: nobody will look at that."""
-    processes = getattr(engine, "_processes", None) or {}  # of a ProcessPoolExecutor
-    at_work = list(processes.values())
-    engine.shutdown(wait=False, cancel_futures=True)
-    for process in at_work:
+    processes = getattr(engine, "_processes", None)
+    if not isinstance(engine, ProcessPoolExecutor) or not processes:
+        engine.shutdown(wait=False, cancel_futures=True)
+        return
+    # Nothing is cancelled first: the pool gives each future an error when its processes are gone,
+    # which it cannot give to one that is cancelled.
+    for process in list(processes.values()):
         process.terminate()
+    engine.shutdown(wait=True)
 
 
-def _quiet() -> None:
-    """Ctrl-C is for the process that decides what to do about it."""
-    import signal
+def in_one_line(error: BaseException) -> str:
+    """What an engine raised: of a report of many lines, with colours, what it comes down to."""
+    if isinstance(error, BrokenProcessPool):
+        return "it died (out of memory?)"
+    lines = [line.strip() for line in _COLOUR.sub("", str(error)).splitlines() if line.strip()]
+    where = -1 if any(line.startswith("Traceback") for line in lines) else 0
+    said = lines[where] if lines else ""
+    name = type(error).__name__
+    return printable(said if said.startswith(name) else f"{name}: {said}")[:_LONGEST]
 
+
+def _begin_work() -> None:
+    """Ctrl-C is for the process that decides what to do about it; when that one is gone, however
+    it went, nobody will look at the work."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()  # a pipe that the system closes with it, on every system
+        os._exit(1)
 
 
 class _Dask(Executor):
@@ -107,7 +136,8 @@ class _Ray(Executor):
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise UncorkError(f"no Ray cluster answers at {address}: {error}") from error
-        self._remote = ray.remote(_call)
+        # The sweep itself tries again what was lost: once for all engines.
+        self._remote = ray.remote(max_retries=0)(_call)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = self._remote.remote(fn, args, kwargs).future()

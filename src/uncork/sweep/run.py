@@ -1,7 +1,8 @@
 """The sweep: plan every model, hand its ranges to the engine, store what comes back.
 
-A model that fails is recorded and the rest goes on. A range that is finished is on disk before
-anything else happens, so that whatever is killed, nothing is decided twice after `resume`.
+A model that fails is recorded and the rest goes on. A worker that is lost is no failure of its
+model: what it had is tried again, and in the end not run. A range that is finished is on disk
+before anything else happens, so that whatever is killed, nothing is decided twice after `resume`.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,12 +20,13 @@ from typing import Any
 
 from uncork.errors import UncorkError
 from uncork.reading import Reading
-from uncork.store import Store
-from uncork.sweep.engines import local_processes, stop
+from uncork.store import Store, StoredAudit
+from uncork.sweep.engines import in_one_line, local_processes, stop
 from uncork.sweep.join import join
 from uncork.sweep.kept import Kept
+from uncork.sweep.lock import held
 from uncork.sweep.manifest import Task
-from uncork.sweep.unit import UNIT_CLASSES, Decided, Plan, decide, patience_of, plan
+from uncork.sweep.unit import UNIT_CLASSES, Decided, Failed, Plan, decide, patience_of, plan
 
 _TRIES = 3  # how often a range is started again after its worker died
 
@@ -33,7 +36,7 @@ class Outcome:
     """Where one model stands."""
 
     task: Task
-    state: str = "waiting"  # waiting, looking, deciding, stored, was stored, failed
+    state: str = "waiting"  # looking, deciding; stored, was stored, failed, not run
     plan: Plan | None = None
     done: int = 0  # ranges finished
     ranges: int = 0
@@ -42,6 +45,14 @@ class Outcome:
     undecided: int | None = None
     error: str = ""
     reading: Reading | None = None  # of what is stored
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in ("stored", "was stored", "failed", "not run")
+
+    @property
+    def is_stored(self) -> bool:
+        return self.state in ("stored", "was stored")
 
 
 @dataclass
@@ -71,11 +82,13 @@ def sweep(
     """Audit every task into the store; one outcome a task, in the order given.
 
     `work` keeps finished ranges until their model is stored. `resume` takes what is there, and
-    leaves models alone that the store holds already; without it everything is decided anew.
+    leaves models alone that the store holds already; without it everything is decided anew. Only
+    one sweep at a time can have that folder.
     `certificates` is a folder to keep every range's certificate file in. `changed` is called
     whenever a model's outcome moves on.
     """
-    return _Sweep(tasks, store, engine, Kept(work), resume, certificates, changed).run()
+    with held(work):
+        return _Sweep(tasks, store, engine, Kept(work), resume, certificates, changed).run()
 
 
 class _Sweep:
@@ -93,6 +106,7 @@ class _Sweep:
         self.certificates, self.changed = certificates, changed
         self.outcomes = [Outcome(task) for task in tasks]
         self.models: dict[int, _Model] = {}
+        self.waiting: deque[_Job] = deque()
         self.running: dict[Future[Any], _Job] = {}
         self.finishing: tuple[Future[Any], _Job] | None = None  # taken out of `running` last
         self.own_engine: Executor | None = None
@@ -101,9 +115,8 @@ class _Sweep:
         if not self.resume:
             self.kept.clear()
         try:
-            for outcome in self.outcomes:
-                self._start(_Job(outcome, None))
-                self._move(outcome, "looking")
+            self.waiting.extend(_Job(outcome, None) for outcome in self.outcomes)
+            self._feed()
             while self.running:
                 finished, _ = wait(self.running, return_when=FIRST_COMPLETED)
                 for future in finished:
@@ -111,16 +124,18 @@ class _Sweep:
                         self.finishing = future, self.running.pop(future)
                         self._finish(self.finishing[1], future)
                         self.finishing = None
-        except BaseException:
+                self._feed()
+        except BaseException as error:
             self._rescue()
             if self.own_engine is not None:
                 stop(self.own_engine)
+            if isinstance(error, UncorkError) and not self.kept.is_empty():
+                raise UncorkError(
+                    f"{error} (what was decided is kept: --resume goes on)"
+                ) from error
             raise
-        finally:
-            for future in self.running:
-                future.cancel()
-            if self.own_engine is not None:
-                self.own_engine.shutdown(wait=True, cancel_futures=True)
+        if self.own_engine is not None:
+            self.own_engine.shutdown(wait=True)
         return self.outcomes
 
     def _rescue(self) -> None:
@@ -131,15 +146,32 @@ class _Sweep:
             finished = future.done() and not future.cancelled() and future.exception() is None
             stored = job.outcome.audit_id is not None
             if finished and not stored and found is not None and job.start is not None:
-                self.kept.put(found.key, job.start, future.result())
+                result = future.result()
+                if isinstance(result, Decided):
+                    self.kept.put(found.key, job.start, result)
 
-    def _start(self, job: _Job) -> None:
-        task = job.outcome.task
-        try:
-            self._submit(job, task)
-        except BrokenProcessPool:
-            self._renew()
-            self._submit(job, task)
+    def _feed(self) -> None:
+        """Hand to the engine what it has room for."""
+        while self.waiting and self._has_room(self.waiting[0]):
+            job = self.waiting.popleft()
+            if job.outcome.is_over:
+                continue
+            if job.outcome.state == "waiting":
+                self._move(job.outcome, "looking")
+            try:
+                self._submit(job, job.outcome.task)
+            except Exception as error:  # the engine's own
+                self._again(job, error)
+
+    def _has_room(self, job: _Job) -> bool:
+        """A process that dies takes its whole pool with it: little is handed over at a time, and
+        what was there when one died is tried again alone, so that others do not pay for it."""
+        if not isinstance(self.engine, ProcessPoolExecutor) or not self.running:
+            return True
+        if job.tries or any(one.tries for one in self.running.values()):
+            return False
+        workers: int = getattr(self.engine, "_max_workers", 1)
+        return len(self.running) <= workers
 
     def _submit(self, job: _Job, task: Task) -> None:
         future: Future[Any]
@@ -151,40 +183,41 @@ class _Sweep:
 
     def _finish(self, job: _Job, future: Future[Any]) -> None:
         outcome = job.outcome
-        if outcome.state == "failed":
+        if outcome.is_over:
             return
         try:
             result = future.result()
-        except BrokenProcessPool as error:
+        except Exception as error:  # the engine's own: what goes wrong with a model is an answer
             self._again(job, error)
-        except UncorkError as error:
-            self._fail(outcome, str(error))
-        except Exception as error:
-            self._fail(outcome, f"{type(error).__name__}: {error}")
+            return
+        if isinstance(result, Failed):
+            self._fail(outcome, result)
+        elif job.start is None:
+            self._planned(outcome, result)
         else:
-            if job.start is None:
-                self._planned(outcome, result)
-            else:
-                assert outcome.plan is not None
-                self.kept.put(outcome.plan.key, job.start, result)
-                self._decided(outcome, job.start, result)
+            assert outcome.plan is not None
+            self.kept.put(outcome.plan.key, job.start, result)
+            self._decided(outcome, job.start, result)
 
-    def _again(self, job: _Job, error: BaseException) -> None:
-        """A worker died and took the pool with it: everything it had is started once more."""
-        others = [
-            self.running.pop(future)
-            for future in list(self.running)
-            if future.done() and isinstance(future.exception(), BrokenProcessPool)
-        ]
-        self._renew()
-        for one in [job, *others]:
-            one.tries += 1
-            if one.tries > _TRIES:
-                self._fail(
-                    one.outcome, f"its worker process died {one.tries} times (out of memory?)"
-                )
-            elif one.outcome.state != "failed":
-                self._start(one)
+    def _again(self, job: _Job, error: Exception) -> None:
+        """A worker or its machine was lost: what it had is started once more."""
+        lost = [(job, error)]
+        if isinstance(error, BrokenProcessPool):  # one that dies takes the pool with it
+            for future in list(self.running):
+                broken = future.exception() if future.done() else None
+                if isinstance(broken, BrokenProcessPool):
+                    lost.append((self.running.pop(future), broken))
+            self._renew()
+        for one, why in lost:
+            self._lost(one, why)
+            self.waiting.appendleft(one)
+
+    def _lost(self, job: _Job, error: Exception) -> None:
+        """Count it; a unit that was lost too often says nothing about its model: it was not run."""
+        job.tries += 1
+        if job.tries > _TRIES and not job.outcome.is_over:
+            job.outcome.error = f"its worker was lost {job.tries} times: {in_one_line(error)}"
+            self._move(job.outcome, "not run")
 
     def _renew(self) -> None:
         workers = getattr(self.engine, "_max_workers", None)
@@ -197,17 +230,26 @@ class _Sweep:
         outcome.ranges = len(starts)
         there = self.store.find(found.key, iterations=self._counts(outcome))
         if self.resume and there is not None:
-            outcome.audit_id, outcome.unargmaxable = there.id, there.unargmaxable
-            outcome.reading = there.reading
-            self._move(outcome, "was stored")
+            self._take(outcome, found, there)
             return
         self._move(outcome, "deciding")
         for start in starts:
             earlier = self.kept.get(found.key, start) if self.resume else None
             if earlier is None or (earlier.iterations is None and self._counts(outcome)):
-                self._start(_Job(outcome, start))
+                self.waiting.append(_Job(outcome, start))
             else:
                 self._decided(outcome, start, earlier)
+
+    def _take(self, outcome: Outcome, found: Plan, there: StoredAudit) -> None:
+        """The audit is in the store: for this name, or for another one with the same weights."""
+        task = outcome.task
+        is_new = self.store.add_name(
+            there, name=task.name, group=task.group, source=found.source, reading=found.reading,
+            options=task.options,
+        )  # fmt: skip
+        outcome.audit_id, outcome.unargmaxable = there.id, there.unargmaxable
+        outcome.reading = found.reading
+        self._move(outcome, "stored" if is_new else "was stored")
 
     def _counts(self, outcome: Outcome) -> bool:
         return bool(outcome.task.options.get("iterations"))
@@ -234,6 +276,7 @@ class _Sweep:
             certificates=self._keep_certificates(outcome, parts),
             iterations=iterations,
             patience=None if iterations is None else patience_of(task),
+            options=task.options,
         )
         outcome.unargmaxable = len(audit.unargmaxable)
         outcome.undecided = len(audit.undecided)
@@ -252,10 +295,13 @@ class _Sweep:
         many = "-*" if len(parts) > 1 else ""
         return str(self.certificates / f"{name}{many}.npz")
 
-    def _fail(self, outcome: Outcome, error: str) -> None:
-        outcome.error = " ".join(error.split())
-        task = outcome.task
-        self.store.record_failure(task.source, outcome.error, name=task.name, group=task.group)
+    def _fail(self, outcome: Outcome, failed: Failed) -> None:
+        outcome.error = failed.error
+        task, found = outcome.task, outcome.plan
+        self.store.record_failure(
+            task.source, failed.error, name=task.name, group=task.group, options=task.options,
+            weights=failed.file if found is None else found.fingerprint,
+        )  # fmt: skip
         self._move(outcome, "failed")
 
     def _move(self, outcome: Outcome, state: str) -> None:

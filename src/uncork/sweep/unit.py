@@ -3,10 +3,14 @@ so that any engine can carry them to another process or machine."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -20,12 +24,15 @@ from uncork.errors import UncorkError
 from uncork.head import Head
 from uncork.load import find
 from uncork.random_heads import random_head
+from uncork.reading import Reading
 from uncork.store.keys import make_key
 from uncork.sweep.manifest import RANDOM, Task
 
 # Classes decided in one unit. The same everywhere, so that any engine makes the same units.
 UNIT_CLASSES = 16_384
+_MARKED_BYTES = 1 << 20  # at either end of a file that holds no head, to know it again
 _RANDOM = re.compile(r"random:(normal|uniform),(\d+)x(\d+),seed=(\d+)(,bias)?")
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,8 @@ class Plan:
     classes: int
     features: int
     asked: int
+    source: str
+    reading: Reading | None
 
 
 @dataclass(frozen=True)
@@ -51,8 +60,55 @@ class Decided:
     iterations: tuple[int, ...] | None  # of the classes in the range, −1 where not found
 
 
-def plan(task: Task) -> Plan:
+@dataclass(frozen=True)
+class Failed:
+    """Why a model could not be looked at, or a range of it not decided, in one line.
+
+    An answer like the others, and no exception: what an engine raises is about the engine.
+    """
+
+    error: str
+    file: str  # known again by this as long as nobody changes it; "" where there is no file
+
+
+def plan(task: Task) -> Plan | Failed:
     """Load the head and say what is to be done."""
+    return _answer(_plan, task)
+
+
+def decide(task: Task, start: int, stop: int) -> Decided | Failed:
+    """Decide the classes from `start` to `stop` of those asked for."""
+    # One thread, whatever the engine allows: sums then come out the same wherever they are made.
+    with threadpool_limits(1):
+        return _answer(_decide, task, start, stop)
+
+
+def _answer(work: Callable[..., _Answer], task: Task, *args: int) -> _Answer | Failed:
+    try:
+        return work(task, *args)
+    except UncorkError as error:
+        said = str(error)
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+    return Failed(" ".join(said.split()), _file_mark(task.source))
+
+
+def _file_mark(source: str) -> str:
+    """A digest of a file's length, beginning and end: weights that cannot be read have none."""
+    try:
+        if not os.path.isfile(source):
+            return ""
+        with open(source, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            digest = hashlib.sha256(f"{size}\n".encode() + file.read(_MARKED_BYTES))
+            file.seek(max(0, size - _MARKED_BYTES))
+            digest.update(file.read(_MARKED_BYTES))
+    except OSError:
+        return ""
+    return f"file:{digest.hexdigest()}"
+
+
+def _plan(task: Task) -> Plan:
     head, asked = _open(task)
     return Plan(
         make_key(
@@ -63,14 +119,9 @@ def plan(task: Task) -> Plan:
         head.classes,
         head.features,
         head.classes if asked is None else len(asked),
+        head.source,
+        head.reading,
     )  # fmt: skip
-
-
-def decide(task: Task, start: int, stop: int) -> Decided:
-    """Decide the classes from `start` to `stop` of those asked for."""
-    # One thread, whatever the engine allows: sums then come out the same wherever they are made.
-    with threadpool_limits(1):
-        return _decide(task, start, stop)
 
 
 def _decide(task: Task, start: int, stop: int) -> Decided:

@@ -206,6 +206,8 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
     @api.get("/failures", response_model=models.Failures, summary="Models that failed in a sweep")
     def failures() -> Response:
         rows = [{**row, "created": row["created"].isoformat()} for row in store.failures()]
+        for row in rows:
+            del row["resolved"]  # none of these is
         return Json({"items": rows})
 
     @api.get(

@@ -115,7 +115,7 @@ class _Reports:
         self.lock = threading.Lock()
 
     def page(self, audit: StoredAudit) -> str:
-        key = (audit.id, audit.created.isoformat(), audit.reading)
+        key = (audit.id, audit.created.isoformat(), audit.reading, audit.also)
         with self.lock:
             if key in self.kept:
                 self.kept.move_to_end(key)

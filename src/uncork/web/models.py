@@ -10,9 +10,11 @@ VerdictName: TypeAlias = Literal["argmaxable", "unargmaxable", "tied", "undecide
 
 
 class AuditItem(BaseModel):
-    """One audit, without its classes."""
+    """One audit under one of its names, without its classes."""
 
-    id: int
+    id: int = Field(description="of the audit: equal heads share it")
+    run: int = Field(description="of the audit under this name")
+    also: list[str] = Field(description="other names of the same audit")
     fingerprint: str = Field(description="SHA-256 of the weights")
     name: str
     group: str
@@ -128,6 +130,7 @@ class Next(BaseModel):
 
 class Past(BaseModel):
     audit: int
+    name: str
     created: str
     domain: str
     fingerprint: str
@@ -194,6 +197,8 @@ class Failure(BaseModel):
     name: str
     group: str
     source: str
+    options: dict[str, str | bool | float]
+    weights: str = Field(description="fingerprint of the head, or of its file")
     error: str
     created: str
 

@@ -33,7 +33,8 @@ def compare() -> str:
 def one_class(audit: StoredAudit, class_id: int) -> str:
     """One class of one audit."""
     data = {"audit": audit.id, "class": class_id}
-    name = f'<a href="/audits/{audit.id}"><bdi>{escaped(audit.name)}</bdi></a>'
+    names = escaped(", ".join([audit.name, *audit.also]))
+    name = f'<a href="/audits/{audit.id}"><bdi>{names}</bdi></a>'
     main = doubts(audit.reading)
     main += '<div id="class"><p class="soft" role="status">Proving it again …</p></div>'
     return _page(f"Class {class_id}", name, f"Class {class_id:,}", "", main, "class.js", data)

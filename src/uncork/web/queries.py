@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import Select, func, literal, select
+from sqlalchemy import Select, func, select
 
 from uncork.audit.verdict import Verdict
 from uncork.domain import Domain
 from uncork.store import Store, StoredAudit, schema
 from uncork.store.keys import make_key
-from uncork.store.queries import audit_query, escaped, filtered, plain, stored
+from uncork.store.queries import SINCE, audit_query, filtered, matching, plain, stored
 
 ORDERS = {
     "id": schema.audits.c.id,
-    "name": schema.audits.c.name,
-    "group": schema.audits.c.group_name,
+    "name": schema.runs.c.name,
+    "group": schema.runs.c.group_name,
     "classes": schema.audits.c.asked,
     "features": schema.models.c.features,
     "unargmaxable": schema.audits.c.unargmaxable,
@@ -24,7 +24,7 @@ ORDERS = {
     "share": schema.audits.c.unargmaxable * 1.0 / func.nullif(schema.audits.c.asked, 0),
     "tied": schema.audits.c.tied,
     "undecided": schema.audits.c.undecided,
-    "created": schema.audits.c.created,
+    "created": SINCE,
 }
 _BATCH = 20_000
 
@@ -40,22 +40,20 @@ def audit_page(
     limit: int,
     offset: int,
 ) -> tuple[int, list[StoredAudit]]:
-    """How many audits fit, and one page of them."""
-    query = _matching(audit_query(), name, group, fingerprint)
+    """How many audits fit, each under each of its names, and one page of them."""
+    query = matching(audit_query(), schema.runs, name=name, group=group, fingerprint=fingerprint)
     counted = select(func.count()).select_from(query.subquery())
     by = ORDERS[order]
     key = by.desc() if descending else by.asc()
-    page = query.order_by(key, schema.audits.c.id).limit(limit).offset(offset)
+    page = query.order_by(key, schema.audits.c.id, schema.runs.c.id).limit(limit).offset(offset)
     with store.database.reading() as connection:
         total = int(connection.execute(counted).scalar_one())
-        return total, [stored(row) for row in connection.execute(page)]
+        return total, stored(connection, page)
 
 
 def find_audit(store: Store, audit_id: int) -> StoredAudit | None:
     """One audit, or None."""
-    with store.database.reading() as connection:
-        row = connection.execute(audit_query().where(schema.audits.c.id == audit_id)).first()
-    return None if row is None else stored(row)
+    return store.find_audit(audit_id)
 
 
 def is_of_domain(store: Store, audit: StoredAudit, domain: Domain) -> bool:
@@ -72,7 +70,7 @@ def is_of_domain(store: Store, audit: StoredAudit, domain: Domain) -> bool:
 
 def groups(store: Store) -> list[str]:
     """The names of groups there are."""
-    query = select(schema.audits.c.group_name).distinct().order_by(schema.audits.c.group_name)
+    query = select(schema.runs.c.group_name).distinct().order_by(schema.runs.c.group_name)
     with store.database.reading() as connection:
         return [str(row[0]) for row in connection.execute(query) if row[0]]
 
@@ -153,12 +151,16 @@ def result_page(
     class_after: int,
     limit: int,
 ) -> list[dict[str, Any]]:
-    """Classes of all audits whose name holds a text, those after a place in (audit, class)."""
+    """Classes of all audits whose name holds a text, those after a place in (audit, class), each
+    once: under the first such name."""
     r = schema.results.c
-    query: Select[Any] = select(schema.results, schema.audits.c.name).join_from(
-        schema.results, schema.audits
+    first = matching(select(func.min(schema.runs.c.id)), schema.runs, name=model)
+    first = first.group_by(schema.runs.c.audit_id)
+    query: Select[Any] = (
+        select(schema.results, schema.runs.c.name)
+        .join_from(schema.results, schema.runs, schema.runs.c.audit_id == r.audit_id)
+        .where(schema.runs.c.id.in_(first.correlate(None)))
     )
-    query = _named(query, model)
     if verdict is not None:
         query = query.where(r.verdict == int(verdict))
     past = (r.audit_id > audit_after) | ((r.audit_id == audit_after) & (r.class_id > class_after))
@@ -184,31 +186,8 @@ def lost_ids(
     return found
 
 
-def same_name(store: Store, name: str, limit: int) -> list[StoredAudit]:
-    """Audits of one model name, oldest first: its checkpoints."""
-    query = audit_query().where(schema.audits.c.name == name)
+def same_name(store: Store, names: tuple[str, ...], limit: int) -> list[StoredAudit]:
+    """Audits of these model names, oldest first: their checkpoints."""
+    query = audit_query().where(schema.runs.c.name.in_(names))
     with store.database.reading() as connection:
-        rows = connection.execute(query.order_by(schema.audits.c.created).limit(limit)).all()
-    return [stored(row) for row in rows]
-
-
-def _matching(
-    query: Select[Any], name: str | None, group: str | None, fingerprint: str | None
-) -> Select[Any]:
-    query = _named(query, name)
-    if group is not None:
-        query = query.where(schema.audits.c.group_name == group)
-    if fingerprint is not None:
-        # As text that may hold anything: PostgreSQL refuses to compare with a NUL.
-        query = query.where(schema.models.c.fingerprint == literal(fingerprint, schema.AnyText))
-    return query
-
-
-def _named(query: Select[Any], name: str | None) -> Select[Any]:
-    if not name:
-        return query
-    within = f"%{escaped(name)}%"
-    return query.where(
-        schema.audits.c.name.ilike(within, escape="\\")
-        | schema.audits.c.source.ilike(within, escape="\\")
-    )
+        return stored(connection, query.order_by(SINCE, schema.runs.c.id).limit(limit))

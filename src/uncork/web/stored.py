@@ -70,7 +70,8 @@ def shown_stored(store: Store, audit: StoredAudit, cache: WeightsCache) -> Shown
 
 
 def _title(audit: StoredAudit) -> str:
-    return audit.name if audit.name != audit.source else base_name(audit.source)
+    own = audit.name if audit.name != audit.source else base_name(audit.source)
+    return ", ".join([own, *audit.also])
 
 
 def _facts(audit: StoredAudit, weights: Weights | None, some: bool) -> dict[str, Any]:
@@ -171,9 +172,9 @@ def _mixture(parts: list[Any], size: int | None, origin: str) -> dict[str, Any]:
 
 
 def _history(store: Store, audit: StoredAudit, row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The class in every audit of the same model name: by label where there are labels."""
+    """The class in every audit of the same model names: by label where there are labels."""
     history = []
-    for other in same_name(store, audit.name, _HISTORY):
+    for other in same_name(store, (audit.name, *audit.also), _HISTORY):
         if row["label"] is not None:
             found = class_with_label(store, other.id, row["label"])
             same = one_class(store, other.id, row["class"])
@@ -184,6 +185,7 @@ def _history(store: Store, audit: StoredAudit, row: dict[str, Any]) -> list[dict
         history.append(
             {
                 "audit": other.id,
+                "name": other.name,
                 "created": other.created.isoformat(),
                 "domain": other.domain,
                 "fingerprint": other.fingerprint,

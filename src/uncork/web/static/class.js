@@ -44,7 +44,7 @@ function history(detail) {
   for (const past of detail.history) {
     const line = element("tr");
     line.append(
-      cell(when(past.created)), cell(link("/audits/" + past.audit, "audit " + past.audit)),
+      cell(when(past.created)), cell([link("/audits/" + past.audit, "audit " + past.audit), " ", labelNode(past.name, 40)]),
       cell(past.class === null ? "not there" : link(`/audits/${past.audit}/classes/${past.class}`, whole(past.class))),
       cell(verdictNode(past.verdict)), cell(past.margin === null ? "" : short(past.margin)), cell(labelNode(past.domain, 30)),
       cell(element("code", "", past.fingerprint.slice(0, 15))),

@@ -1,0 +1,80 @@
+"""One sweep at a time into a store: while it lives it holds a lock, which says who it is.
+
+The system lets go of the lock when its process ends, however it ends: nothing is left to clear
+away after a crash."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from uncork.errors import UncorkError
+from uncork.load.contents import printable
+
+
+@contextlib.contextmanager
+def held(work: Path) -> Iterator[None]:
+    """Hold the lock of the folder that a sweep keeps its ranges in, or say who does."""
+    path = _lock_file(work)
+    file = _take(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # while it is held: who opens it now makes a new one
+        file.close()
+
+
+def check_free(work: Path) -> None:
+    """Raise now if a sweep holds that lock."""
+    if _lock_file(work).exists():
+        with held(work):
+            pass
+
+
+def _lock_file(work: Path) -> Path:
+    return Path(f"{work}.lock")
+
+
+def _take(path: Path) -> IO[str]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            file = path.open("a+", encoding="utf-8")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with file:
+                    raise UncorkError(_who(file)) from None
+            # The one who held it may have removed it after we opened it.
+            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                break
+            file.close()
+        since = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+        me = {"host": socket.gethostname(), "process": os.getpid(), "since": since}
+        file.truncate(0)
+        file.write(json.dumps(me))
+        file.flush()
+    except OSError as error:
+        raise UncorkError(
+            f"{path} cannot be written: {error.strerror}; finished ranges are kept beside it"
+        ) from error
+    return file
+
+
+def _who(file: IO[str]) -> str:
+    who = "another process"
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        file.seek(0)
+        said = json.loads(file.read(1000))
+        who = f"process {said['process']} on {said['host']}, since {said['since']}"
+    return (
+        f"a sweep into this store is running ({printable(who)}): wait for it to end, stop it, or "
+        "give another --store"
+    )
