@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -156,7 +158,10 @@ def test_a_class_is_described_with_a_fresh_proof(client: TestClient, stored: Sto
     lost = next(row["class"] for row in rows if row["verdict"] == "unargmaxable")
     described = get(client, f"/api/audits/2/classes/{lost}")
     assert described["weights"] == ""
-    assert described["mixture"]["origin"] == "proven again from the weights"
+    assert described["mixture"]["certified"]
+    assert (described["check"]["holds"], described["check"]["verdict"]) == (True, "unargmaxable")
+    stored_parts = [[part["class"], part["share"]] for part in described["stored_parts"]]
+    assert stored_parts == described["stolen_by"]
     assert sum(part["share"] for part in described["mixture"]["parts"]) <= 1 + 1e-9
     assert all(part["label"] == f"word{part['class']}" for part in described["mixture"]["parts"])
     assert described["slack"] == -described["margin"]
@@ -207,9 +212,99 @@ def test_a_domain_that_reads_the_same_is_not_taken_for_the_audits_own(tmp_path: 
         first, second = store.audits()
         assert cache.of(first).domain == domains[0]
         assert cache.of(second).domain == domains[1]
-        assert cache.proof(second, 3).domain == domains[1]
+        assert cache.proof(second, 3).audit.domain == domains[1]
         proofs[0].write_bytes(proofs[1].read_bytes())
         assert WeightsCache(store).of(first).domain is None
+
+
+@pytest.fixture
+def proven(tmp_path: Path) -> tuple[Path, uncork.Audit]:
+    """A store with one audit whose weights and certificates are at hand, and the audit."""
+    head = random_head(60, 4, bias=True, seed=2)
+    file, proofs = tmp_path / "head.npz", tmp_path / "proofs.npz"
+    np.savez(file, weight=head.weight, bias=head.bias)
+    audit = uncork.audit(head.replace(source=str(file)), jobs=1)
+    audit.save(proofs)
+    with Store(tmp_path / "s.db") as store:
+        store.save(audit, certificates=str(proofs))
+    return tmp_path / "s.db", audit
+
+
+def described(store_file: Path, class_id: int) -> Any:
+    with TestClient(make_app(Store(store_file, create=False)), base_url="http://127.0.0.1") as own:
+        return get(own, f"/api/audits/1/classes/{class_id}")
+
+
+def forge(store_file: Path, class_id: int, verdict: int, margin: float) -> None:
+    with sqlite3.connect(store_file) as database:
+        database.execute(
+            "UPDATE results SET verdict = ?, margin = ?, stolen_by = ? WHERE class_id = ?",
+            (verdict, margin, "[[1, 0.5], [2, 0.5]]" if verdict == 2 else None, class_id),
+        )
+    database.close()
+
+
+@pytest.mark.parametrize("certificates", [True, False])
+def test_a_stored_verdict_that_the_weights_contradict_is_said_not_to_hold(
+    proven: tuple[Path, uncork.Audit], certificates: bool
+) -> None:
+    store_file, audit = proven
+    if not certificates:
+        (store_file.parent / "proofs.npz").unlink()
+    won, lost = int(audit.argmaxable[0]), int(audit.unargmaxable[0])
+    forge(store_file, won, 2, -5.0)
+    forge(store_file, lost, 1, 5.0)
+    for class_id, said, found in ((won, "unargmaxable", "argmaxable"),
+                                  (lost, "argmaxable", "unargmaxable")):  # fmt: skip
+        shown = described(store_file, class_id)
+        assert shown["verdict"] == said
+        assert (shown["check"]["holds"], shown["check"]["verdict"]) == (False, found)
+        assert "does not hold" in shown["check"]["text"]
+        # What is shown is what was certified, never the proof that does not hold.
+        if found == "argmaxable":
+            assert shown["mixture"] is None
+            assert shown["runners_up"][0]["lead"] >= shown["check"]["margin"] * (1 - 1e-6) > 0
+        else:
+            assert shown["mixture"]["certified"]
+            assert shown["runners_up"] is None
+
+
+def test_a_class_shows_the_audits_own_mixture_certified_where_its_certificates_are_at_hand(
+    proven: tuple[Path, uncork.Audit],
+) -> None:
+    store_file, audit = proven
+    for t in audit.unargmaxable.tolist():
+        shown = described(store_file, t)
+        assert shown["check"]["holds"]
+        assert "audit's own proof" in shown["check"]["text"]
+        parts = [[part["class"], round(part["share"], 6)] for part in shown["mixture"]["parts"]]
+        assert parts[:5] == shown["stolen_by"]
+
+
+def test_a_forged_proof_in_the_certificates_is_not_shown(
+    proven: tuple[Path, uncork.Audit],
+) -> None:
+    store_file, audit = proven
+    lost = int(audit.unargmaxable[0])
+    mixture = audit.mixture(lost)
+    assert mixture is not None
+    audit.proofs.mixtures[lost] = dataclasses.replace(
+        mixture, classes=np.array([int(audit.argmaxable[0])]), weights=np.ones(1)
+    )
+    audit.save(store_file.parent / "proofs.npz")
+    shown = described(store_file, lost)
+    assert shown["check"]["holds"]  # by a proof found anew
+    assert "certificates does not hold" in shown["check"]["text"]
+    assert len(shown["mixture"]["parts"]) > 1
+
+
+def test_what_cannot_be_checked_says_so(proven: tuple[Path, uncork.Audit]) -> None:
+    store_file, audit = proven
+    (store_file.parent / "head.npz").unlink()
+    shown = described(store_file, int(audit.unargmaxable[0]))
+    assert shown["check"]["holds"] is None
+    assert "not checked" in shown["check"]["text"]
+    assert shown["mixture"]["certified"] is False
 
 
 def test_two_audits_are_compared_in_pages(client: TestClient, stored: Store) -> None:

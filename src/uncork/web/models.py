@@ -109,7 +109,16 @@ class Part(BaseModel):
 class MixtureItem(BaseModel):
     parts: list[Part]
     size: int | None = Field(description="how many classes it names; null: all of them take part")
-    origin: str
+    certified: bool = Field(description="certified against the weights just now, or only stored")
+
+
+class Check(BaseModel):
+    """What came of proving the stored verdict from the weights."""
+
+    holds: bool | None = Field(description="null: not checked, or not decided")
+    verdict: VerdictName | None = Field(description="what the weights prove")
+    margin: float | None = Field(description="the margin proven with it")
+    text: str
 
 
 class Near(BaseModel):
@@ -144,7 +153,9 @@ class ClassDetail(ClassItem):
     slack: float | None
     row_length: float | None
     weights: str = Field(description="why the weights are not at hand; empty where they are")
+    check: Check
     mixture: MixtureItem | None
+    stored_parts: list[Part] = Field(description="the largest parts of the audit's own mixture")
     runners_up: list[Next] | None
     nearest: list[Near] | None
     history: list[Past]
