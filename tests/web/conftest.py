@@ -94,11 +94,15 @@ def address(store_file: Path) -> Iterator[str]:
     import uvicorn
 
     from uncork.web.app import make_app
+    from uncork.web.patience import Impatient
+
+    class Quick(Impatient):
+        seconds = 2.0
 
     app = make_app(Store(store_file, create=False))
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1, http=Quick)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()

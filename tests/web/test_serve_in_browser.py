@@ -83,7 +83,7 @@ def test_a_class_has_its_proof_its_neighbours_and_its_history(page: Any, address
     text = page.inner_text("#class")
     assert "No input puts it" in text
     assert "Who takes its place: the mixture that beats it" in text
-    assert "proven again from the weights" in text
+    assert "Proven anew from the weights, and certified, just now." in text
     assert "Nearest rows" in text
     assert page.locator("#class tbody tr").count() == 3
     expect(page.locator("#class")).to_contain_text("The highest probability any input can give it")

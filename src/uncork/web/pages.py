@@ -7,7 +7,7 @@ import re
 from importlib.resources import files
 
 from uncork.report.page import STYLES, doubts, escaped, filled
-from uncork.report.shown import Shown
+from uncork.report.shown import Summary
 from uncork.store import StoredAudit
 
 
@@ -53,13 +53,16 @@ def problem(status: int, text: str) -> str:
     )
 
 
-def report(audit_id: int, shown: Shown) -> str:
-    """The report of a stored audit, with style and script linked."""
-    script = (
-        '<script type="module" src="/assets/report.js"></script>\n'
-        '<script type="module" src="/static/live.js"></script>'
-    )
-    return filled(shown, _head(), script, _part("navigation.html"), f"/audits/{audit_id}")
+def report(audit: StoredAudit, shown: Summary) -> str:
+    """The report of a stored audit: its classes, figures and odd rows are asked for when seen."""
+    script = '<script type="module" src="/static/report.js"></script>'
+    data = {
+        "audit": audit.id,
+        "size": audit.asked,
+        "counts": shown.counts,
+        "unknown": "potentially unargmaxable" if audit.approximate else "undecided",
+    }
+    return filled(shown, data, _head(), script, _part("navigation.html"))
 
 
 def playground() -> str:

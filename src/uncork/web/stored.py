@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from uncork.audit.verdict import Verdict
-from uncork.domain import parse_domain
+from uncork.domain import Domain, parse_domain
 from uncork.errors import UncorkError
 from uncork.report.neighbours import nearest_rows, row_norms, runners_up
-from uncork.report.shown import Blend, Shown, base_name
+from uncork.report.shown import Blend, Shown, Summary, base_name
 from uncork.report.wording import answer, checking_commands, in_words, on_the_command_line
 from uncork.store import Store, StoredAudit
 from uncork.web.queries import (
@@ -50,13 +50,8 @@ def shown_stored(store: Store, audit: StoredAudit, cache: WeightsCache) -> Shown
         weights = None
     if weights is not None and weights.head.labels is not None and labels:
         labels = {**dict(enumerate(weights.head.labels)), **labels}
-    counts = {name: int(getattr(audit, name)) for name in _COUNTS}
-    some = audit.asked < audit.classes
     return Shown(
-        name=_title(audit),
-        answer=answer(counts, audit.asked, some, audit.approximate),
-        facts=_facts(audit, weights, some),
-        counts=counts,
+        **vars(summary(audit)),
         ids=classes,
         verdicts=np.array([row[1] for row in rows], dtype=np.uint8),
         margins=np.array([math.nan if row[2] is None else row[2] for row in rows]),
@@ -66,6 +61,18 @@ def shown_stored(store: Store, audit: StoredAudit, cache: WeightsCache) -> Shown
         groups=[] if weights is None else [list(group) for group in weights.odd.tied_rows],
         reasons=reasons,
         odd=None if weights is None else weights.odd,
+    )
+
+
+def summary(audit: StoredAudit) -> Summary:
+    """What the store says of an audit as a whole: no class is looked at, no weights are read."""
+    counts = {name: int(getattr(audit, name)) for name in _COUNTS}
+    some = audit.asked < audit.classes
+    return Summary(
+        name=_title(audit),
+        answer=answer(counts, audit.asked, some, audit.approximate),
+        facts=_facts(audit, some),
+        counts=counts,
         reading=audit.reading,
     )
 
@@ -74,14 +81,13 @@ def _title(audit: StoredAudit) -> str:
     return audit.name if audit.name != audit.source else base_name(audit.source)
 
 
-def _facts(audit: StoredAudit, weights: Weights | None, some: bool) -> dict[str, Any]:
-    domain = None if weights is None else weights.domain
-    if domain is None:
-        try:
-            domain = parse_domain(audit.domain)
-            domain.check(audit.features)
-        except UncorkError:
-            domain = None
+def _facts(audit: StoredAudit, some: bool) -> dict[str, Any]:
+    domain: Domain | None
+    try:
+        domain = parse_domain(audit.domain)
+        domain.check(audit.features)
+    except UncorkError:  # its arrays are not in the text
+        domain = None
     option = "auto" if domain is None else on_the_command_line(domain)
     return {
         "source": audit.source,
@@ -90,11 +96,14 @@ def _facts(audit: StoredAudit, weights: Weights | None, some: bool) -> dict[str,
         "features": audit.features,
         "dtype": audit.dtype,
         "bias": audit.has_bias,
-        "assumed": audit.domain if domain is None else in_words(domain, audit.features),
+        "assumed": (
+            f"every input of {audit.domain}" if domain is None else in_words(domain, audit.features)
+        ),
         "domain": audit.domain,
         "check": checking_commands(audit.source, option, audit.has_bias),
         "approximate": audit.approximate,
         "proven": audit.proven,
+        "stored": True,
         "made": (
             f"uncork {audit.uncork}, {audit.seconds.get('total', 0.0):.1f} s on {audit.device}, "
             f"{audit.created:%Y-%m-%d %H:%M} UTC"

@@ -42,13 +42,13 @@ export function signedScale(values, length) {
   return { at: x => ((squeeze(x) - start) / span) * length, ticks, low, high };
 }
 
-/** Counts of values by bins of equal width on a scale: bins[kind][bin]. */
-export function histogram(values, kinds, kindCount, scale, length, bins) {
+/** Counts of values by bins of equal width on a scale: bins[kind][bin]; `each` says how often a value stands there, once if not. */
+export function histogram(values, kinds, kindCount, scale, length, bins, each) {
   const counts = Array.from({ length: kindCount }, () => new Float64Array(bins));
   values.forEach((x, k) => {
     if (!Number.isFinite(x)) return;
     const bin = Math.min(bins - 1, Math.max(0, Math.floor((scale.at(x) / length) * bins)));
-    counts[kinds[k]][bin]++;
+    counts[kinds[k]][bin] += each ? each[k] : 1;
   });
   return counts;
 }

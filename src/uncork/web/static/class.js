@@ -1,34 +1,9 @@
 // One class: its proof, its nearest rows, its history.
-import { codePoints, element, labelNode, percent, short, whole } from "/assets/text.js";
+import { element, labelNode, percent, short, whole } from "/assets/text.js";
 import { ask, cell, failed, get, link, start, verdictNode, when } from "./api.js";
-import { nearestNodes, proofNodes } from "./proof.js";
+import { heading, nearestNodes, proofNodes } from "./proof.js";
 
 const page = JSON.parse(document.body.dataset.page);
-
-const STATEMENTS = {
-  argmaxable: margin => `Some input puts it first, ahead of every other class by at least ${short(margin)}.`,
-  unargmaxable: margin => margin === 0
-    ? "No input puts it strictly first: a mixture of other classes is at or above it everywhere."
-    : `No input puts it first: a mixture of other classes stays at least ${short(-margin)} above it everywhere.`,
-  tied: () => "Equal to another class, weight for weight: it can share first place, never hold it alone.",
-  undecided: () => "Nothing was proven about it.",
-};
-
-function heading(detail) {
-  const nodes = [];
-  if (detail.label !== null) {
-    const title = element("p", "big-label" + (detail.label.length > 40 ? " long" : ""));
-    title.append(labelNode(detail.label, Infinity));
-    nodes.push(title);
-    if (detail.label) nodes.push(element("div", "code-points", codePoints(detail.label)));
-    document.title = detail.label.slice(0, 40) + " · uncork";
-  }
-  const line = element("p", "statement");
-  line.append(element("i", "dot " + detail.verdict), STATEMENTS[detail.verdict](detail.margin ?? NaN));
-  nodes.push(line);
-  if (detail.reason) nodes.push(element("p", "soft", detail.reason));
-  return nodes;
-}
 
 function history(detail) {
   const section = element("section"), table = element("table"), head = element("tr");
@@ -81,20 +56,21 @@ async function showOutlook(section) {
 async function load() {
   // What is stored is there at once; the proof is made anew and takes a moment.
   const { items } = await ask(`/api/audits/${page.audit}/classes`, { after: page.class - 1, limit: 1 });
-  get("class").prepend(...heading(items[0]));
+  get("class").prepend(...heading({ ...items[0], audit: page.audit }, "big-label"));
   const detail = await ask(`/api/audits/${page.audit}/classes/${page.class}`);
+  if (detail.label) document.title = detail.label.slice(0, 40) + " · uncork";
   const proof = element("section"), near = element("section"), halves = element("div", "halves");
   proof.append(...proofNodes(detail, "h2"));
   near.append(...nearestNodes(detail, "h2"));
   if (detail.row_length !== null) near.append(element("p", "soft", `The length of its own row is ${short(detail.row_length)}.`));
-  if (detail.weights) near.append(element("p", "soft", `Nearest rows and a fresh proof need the weights: ${detail.weights}.`));
+  if (detail.weights) near.append(element("p", "soft", `Nearest rows need the weights: ${detail.weights}.`));
   halves.append(proof, near);
   const steps = element("p", "print-hidden");
   if (page.class > 0) steps.append(link(`/audits/${page.audit}/classes/${page.class - 1}`, "Previous class"), " · ");
   steps.append(link(`/audits/${page.audit}#class=${page.class}`, "In the report"), " · ", link(`/audits/${page.audit}/classes/${page.class + 1}`, "Next class"));
   const nearness = element("section");
-  get("class").replaceChildren(...heading(detail), halves, nearness, history(detail), steps);
-  if (detail.verdict === "unargmaxable") await showOutlook(nearness);
+  get("class").replaceChildren(...heading(detail, "big-label"), halves, nearness, history(detail), steps);
+  if ((detail.check.verdict ?? detail.verdict) === "unargmaxable") await showOutlook(nearness);
   else nearness.remove();
 }
 
