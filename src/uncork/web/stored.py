@@ -69,7 +69,7 @@ def summary(audit: StoredAudit) -> Summary:
     counts = {name: int(getattr(audit, name)) for name in _COUNTS}
     some = audit.asked < audit.classes
     return Summary(
-        name=_title(audit),
+        name=title(audit),
         answer=answer(counts, audit.asked, some, audit.approximate),
         facts=_facts(audit, some),
         counts=counts,
@@ -77,7 +77,8 @@ def summary(audit: StoredAudit) -> Summary:
     )
 
 
-def _title(audit: StoredAudit) -> str:
+def title(audit: StoredAudit) -> str:
+    """What a page calls an audit: its name, or the last part of where it is from."""
     return audit.name if audit.name != audit.source else base_name(audit.source)
 
 

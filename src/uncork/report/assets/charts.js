@@ -1,6 +1,6 @@
 // Figures on canvas: every class a dot, and histograms of margins and norms.
 import { VERDICTS } from "./data.js";
-import { histogram, linearScale, signedScale, tickText } from "./scales.js";
+import { histogram, linearScale, signedScale } from "./scales.js";
 import { element, labelNode, short, whole } from "./text.js";
 
 const LEFT = 68, RIGHT = 10, TOP = 10, BOTTOM = 40;
@@ -50,7 +50,7 @@ class Chart {
     pen.textBaseline = "top";
     let until = -Infinity;
     for (const tick of [...scale.ticks].sort((a, b) => a - b)) {
-      const x = LEFT + scale.at(tick), text = tickText(tick), half = pen.measureText(text).width / 2;
+      const x = LEFT + scale.at(tick), text = scale.text(tick), half = pen.measureText(text).width / 2;
       if (x - half < until + 6 || x < LEFT - 1 || x > LEFT + this.width + 1) continue;
       pen.fillText(text, x, TOP + this.height + 6);
       until = x + half;
@@ -74,7 +74,7 @@ class Chart {
       pen.stroke();
       if (y > until - 13) continue;
       pen.fillStyle = c.soft;
-      pen.fillText(tickText(tick), LEFT - 8, y);
+      pen.fillText(scale.text(tick), LEFT - 8, y);
       until = y;
     }
     pen.save();

@@ -1,6 +1,6 @@
 // One class: its proof, its nearest rows, its history.
-import { element, labelNode, percent, short, whole } from "/assets/text.js";
-import { ask, cell, failed, get, link, start, verdictNode, when } from "./api.js";
+import { element, percent, short, whole } from "/assets/text.js";
+import { ask, cell, domainNode, failed, get, link, start, verdictNode, when } from "./api.js";
 import { heading, nearestNodes, proofNodes } from "./proof.js";
 
 const page = JSON.parse(document.body.dataset.page);
@@ -9,7 +9,7 @@ function history(detail) {
   const section = element("section"), table = element("table"), head = element("tr");
   section.append(element("h2", "", "Over the checkpoints of this model"));
   section.append(element("p", "soft", "Every audit of the same model name, oldest first; the class is found by its label where there is one."));
-  for (const title of ["audited", "audit", "class", "verdict", "margin", "domain", "weights"]) {
+  for (const title of ["audited", "audit", "class", "verdict", "margin", "inputs", "weights"]) {
     const place = element("th", "", title);
     place.scope = "col";
     head.append(place);
@@ -19,10 +19,10 @@ function history(detail) {
   for (const past of detail.history) {
     const line = element("tr");
     line.append(
-      cell(when(past.created)), cell(link("/audits/" + past.audit, "audit " + past.audit)),
+      cell(when(past.created), "when"), cell(link("/audits/" + past.audit, "audit " + past.audit), "when"),
       cell(past.class === null ? "not there" : link(`/audits/${past.audit}/classes/${past.class}`, whole(past.class))),
-      cell(verdictNode(past.verdict)), cell(past.margin === null ? "" : short(past.margin)), cell(labelNode(past.domain, 30)),
-      cell(element("code", "", past.fingerprint.slice(0, 15))),
+      cell(verdictNode(past.verdict)), cell(past.margin === null ? "" : short(past.margin)), cell(domainNode(past.domain)),
+      cell(element("code", "", past.fingerprint.slice(0, 15)), "when"),
     );
     table.tBodies[0].append(line);
   }
