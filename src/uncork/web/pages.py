@@ -90,7 +90,7 @@ def _page(
     script: str,
     data: dict[str, int] | None = None,
 ) -> str:
-    """`page_title` and `heading` are plain words of ours; what comes from a store is escaped before."""
+    """`page_title` and `heading` are words of ours; what comes from a store is escaped before."""
     parts = {
         "title": f"{page_title} · uncork",
         "head": _head(),
