@@ -61,12 +61,13 @@ def report() -> None:
     """The report of PP-OCRv6 and its figures; it and PP-OCRv4 served: the list, and one class."""
     with tempfile.TemporaryDirectory() as name:
         folder, made = Path(name), Path(name) / "PP-OCRv6.html"
+        os.chdir(folder)  # the list's page says which store it is of
         old = _model("rapidocr_onnxruntime", "ch_PP-OCRv4_rec_infer.onnx")
         new = _model("rapidocr", "PP-OCRv6_rec_small.onnx")
         _audited(folder, old, "PP-OCRv4", "--drop-bias")
         _audited(folder, old, "PP-OCRv4", "--certificates", "proofs.npz")
         _audited(folder, new, "PP-OCRv6 small", "--report", made.name)
-        with _browser() as browser, _served(folder / "results.db") as address:
+        with _browser() as browser, _served(Path("results.db")) as address:
             page = _page(browser, 1280, 1000, made.as_uri())
             page.wait_for_selector(".row")
             page.screenshot(path=DOCS / "images" / "report.png")
