@@ -20,7 +20,8 @@ def dots(
     ids: np.ndarray, verdicts: np.ndarray, margins: np.ndarray, across: np.ndarray
 ) -> dict[str, Any]:
     """Classes (n,) drawn at `across` and their margin, as packed columns of the dots to draw."""
-    chosen, counts = np.arange(len(ids)), np.ones(len(ids), dtype=np.int32)
+    chosen: np.ndarray = np.arange(len(ids))
+    counts: np.ndarray = np.ones(len(ids), dtype=np.int64)
     if len(ids) > _ALL:
         spot = (_binned(across, _ACROSS) * (_UP + 1) + _binned(_squeezed(margins), _UP)) * 4
         _, chosen, counts = np.unique(spot + verdicts, return_index=True, return_counts=True)

@@ -109,7 +109,7 @@ def class_page(
     if search is not None and search.strip():
         fits = fits.where(_sought(store, search.strip()))
     by = CLASS_ORDERS[order]
-    keys = [by.desc() if descending else by.asc()]
+    keys: list[Any] = [by.desc() if descending else by.asc()]
     if by is not c.class_id:  # in the order of their numbers the table's own key has them
         keys = [by.is_(None), *keys, c.class_id]
     page = fits.where(c.class_id > after).order_by(*keys).limit(limit).offset(offset)
