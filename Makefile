@@ -115,6 +115,12 @@ results-translate: $(VENV)/.test
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
+# Every picture of the documentation that uncork itself makes, made anew; `make pictures ONLY=gallery`
+# makes some of them. Wants Chromium and, for the report's labels, fonts-wqy-zenhei.
+.PHONY: pictures
+pictures: $(VENV)/.test
+	$(BIN)/python docs/pictures.py $(ONLY)
+
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build demo-report.html
 

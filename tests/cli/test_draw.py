@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -9,12 +10,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from colour_vision import VISIONS, apart, seen
 from running import Run
 
 import uncork
-from uncork.draw import draw, example
+from uncork.draw import draw, example, globe
 from uncork.draw.cells import inside, ranked, region, solid, view_of
 from uncork.draw.cells import square as square_of
+from uncork.draw.colouring import coloured
+from uncork.draw.hull import hull_faces
+from uncork.draw.regions import touching
+from uncork.draw.style import LOST, PALETTE
+from uncork.random_heads import random_head
 from uncork.theory.braid import rankings
 
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF-1"}
@@ -220,6 +227,93 @@ def test_the_view_holds_every_bounded_region() -> None:
             polygon = ranked(head.weight, head.bias, ranking.order, edge)
             assert (polygon > low + 1e-9).all()
             assert (polygon < high - 1e-9).all()
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [
+        [[1, 0.3, 0.2], [-1, 0.5, 0.1]],
+        [[0, 0, 0], [1, 1, 0.5], [2, 2, 1], [3, 3, 1.5]],
+        [[0.5, -0.72, 0.4801], [0.5, -0.72, 0.48], [-1, 0, 0]],
+    ],
+    ids=["two classes", "rows on a line", "rows far too near"],
+)
+def test_every_border_on_the_globe_is_a_great_circle(weight: list[list[float]]) -> None:
+    head = uncork.Head(np.array(weight, dtype=float), domain=uncork.Unbounded())
+    rows = head.rows(0, head.classes)
+    for view in (globe.VIEW, -globe.VIEW):
+        frame = np.column_stack([*globe._across(view), view])
+        flat, height = globe._seen(head, view)
+        for t in range(head.classes):
+            polygon = region(flat, height, t, globe._PLANE)
+            if len(polygon) < 3:
+                continue
+            bent = globe._bent(polygon)
+            deep = np.sqrt(np.clip(1 - (bent**2).sum(axis=1), 0, None))
+            on_globe = np.column_stack([bent, deep]) @ frame.T
+            logits = on_globe @ rows.T
+            inner = deep > 0.02  # the rest is the globe's own edge
+            # A point of the border is one where t is first together with another.
+            others = np.delete(logits, t, axis=1).max(axis=1)
+            size = np.abs(rows).max()
+            assert np.abs(logits[:, t] - others)[inner].max(initial=0) < 1e-6 * size
+            steps = np.linalg.norm(np.diff(np.vstack([bent, bent[:1]]), axis=0), axis=1)
+            assert steps.max() < 0.12
+
+
+@pytest.mark.parametrize(
+    ("weight", "said"),
+    [
+        ([[1.0, 2]] * 4, "4 classes, all equal: they can only tie"),
+        ([[1.0, 0], [1, 0], [0, 1], [-1, -1]], "4 classes, 2 can only tie, the others can win"),
+        ([[1.0, 0], [1, 0], [-1, 0], [-1, 0]], "4 classes, 4 can only tie"),
+        ([[2.0, 0], [2, 0], [-1, 0], [0, 0]], "1 of 4 classes can never win, 2 can only tie"),
+    ],
+)
+def test_classes_that_tie_are_not_said_to_win(
+    tmp_path: Path, weight: list[list[float]], said: str
+) -> None:
+    draw(uncork.Head(np.array(weight), domain=uncork.Unbounded()), tmp_path / "figure.svg")
+    assert said in words(tmp_path / "figure.svg")
+    assert "A = B" in words(tmp_path / "figure.svg")
+
+
+def test_rows_in_a_plane_or_on_a_line_have_their_hull(rng: np.random.Generator) -> None:
+    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    corners = np.array([[0.0, 0, 0], [2, 0, 0], [2, 1, 0], [0, 1, 0]]) @ turn
+    (face,) = hull_faces(np.vstack([corners, corners.mean(axis=0)]) + 5)
+    assert sorted(map(tuple, face.round(9))) == sorted(map(tuple, (corners + 5).round(9)))
+    (segment,) = hull_faces(np.outer([3.0, -1, 2], turn[0]) + 7)
+    assert np.linalg.norm(segment[1] - segment[0]) == pytest.approx(4)
+    assert len(hull_faces(np.vstack([corners, [0, 0, 9]]))) >= 5
+    assert hull_faces(np.ones((4, 3))) == []
+    (side,) = hull_faces(np.array([[0.0, 0], [1, 1], [3, 3]]))
+    assert side.tolist() == [[0, 0], [3, 3]] or side.tolist() == [[3, 3], [0, 0]]
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+def test_fills_are_told_apart_by_every_reader(vision: str) -> None:
+    from matplotlib.colors import to_rgb
+
+    lab = seen(np.array([to_rgb(c) for c in (*PALETTE, "#ffffff", LOST)]), vision)
+    least = min(apart(one, other) for one, other in itertools.combinations(lab[:-1], 2))
+    assert least > 11  # white among them
+    assert min(apart(*pair) for pair in itertools.combinations(lab[: len(PALETTE)], 2)) > 15
+    assert min(apart(lab[-1], one) for one in lab[:-1]) > 12
+
+
+def test_regions_that_touch_have_different_colours() -> None:
+    for features, bias, seed in ((2, True, 1), (3, False, 0), (3, True, 0)):
+        head = random_head(60, features, bias=bias, seed=seed).replace(domain=uncork.Unbounded())
+        lost = np.zeros(60, dtype=bool)
+        lost[uncork.audit(head, jobs=1).unargmaxable] = True
+        pairs = list(touching(head, lost))
+        shades = coloured(60, pairs)
+        assert len(pairs) > 20
+        assert all(shades[i] != shades[j] for i, j in pairs)
+        if features == 2:  # in space slivers are left out
+            assert all((j, i) in pairs for i, j in pairs)
+    assert coloured(8, []) == list(range(8))
 
 
 def area(polygon: np.ndarray) -> float:

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from running import Run
 from tests.sweep.test_sweep import InThisProcess
 
+from uncork.report.fleet_plots import plot_unargmaxable
 from uncork.store import Store
 from uncork.sweep import Task, sweep
 from uncork.sweep.lock import held
@@ -286,3 +288,16 @@ def test_the_study_of_random_heads_is_stored_and_drawn(run: Run, tmp_path: Path)
     assert {audit.features for audit in audits} == {2, 4, 6, 8, 10, 15, 20, 30, 40, 50}
     assert all(audit.has_bias and audit.patience == 2500 for audit in audits)
     assert file.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("counts", "logarithmic"), [((3, 5, 9), False), ((0, 7), False), ((2, 3, 4, 4000), True)]
+)
+def test_one_model_that_dwarfs_the_rest_makes_the_axis_logarithmic(
+    tmp_path: Path, counts: tuple[int, ...], logarithmic: bool
+) -> None:
+    audits = [
+        SimpleNamespace(approximate=False, unargmaxable=n, name=f"m{n}", asked=5000) for n in counts
+    ]
+    plot_unargmaxable(audits, tmp_path / "f.svg")  # type: ignore[arg-type]
+    assert ("(logarithmic)" in (tmp_path / "f.svg").read_text("utf-8")) == logarithmic

@@ -148,10 +148,10 @@ def test_every_marker_is_filled(page: str) -> None:
 @pytest.mark.parametrize(
     ("domain", "words"),
     [
-        (Box(100), "each feature between -100 and 100"),
-        (Box(-0.25, np.inf), "each feature at least -0.25"),
-        (Box([0.0, 1.0], [2.0, np.inf]), "each feature in its own range, all within 0 and inf"),
-        (Ball(2), "Euclidean length at most 2"),
+        (Box(100), "each feature between −100 and 100"),
+        (Box(-0.25, np.inf), "each feature at least −0.25"),
+        (Box([0.0, 1.0], [2.0, np.inf]), "each feature in its own range, all within 0 and ∞"),
+        (Ball(25_000), "Euclidean length at most 25,000"),
         (Unbounded(), "every input there is"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def shows(page: Any, selector: str, text: str) -> None:
     expect(page.locator(selector)).to_contain_text(text)
 
 
-RED = "rgb(200, 16, 46)"
+RED = "rgb(163, 22, 63)"
 
 
 def test_a_class_dragged_into_the_hull_turns_red(watch: Any, playground_file: Path) -> None:
@@ -118,6 +119,23 @@ def test_bias_box_and_prevention_decide_too(watch: Any, playground_file: Path) -
     for how in ("norm", "bias"):
         page.check(f'input[name="prevention"][value="{how}"]')
         shows(page, "#sentence", "All 4 classes can win")
+
+
+def test_fields_that_are_grey_say_why(watch: Any, playground_file: Path) -> None:
+    page = watch().open(playground_file).page
+    shows(page, "#held", "the bias is switched off")
+    page.check("#bias")
+    expect_empty(page, "#held")
+    page.check('input[value="bias"]')
+    shows(page, "#held", "prevention sets them")
+    page.check('input[value="norm"]')
+    shows(page, "#held", "holds every class on one circle")
+
+
+def expect_empty(page: Any, selector: str) -> None:
+    from playwright.sync_api import expect
+
+    expect(page.locator(selector)).to_have_text("")
 
 
 def test_braid_reflect_finds_a_winning_input(watch: Any, playground_file: Path) -> None:
@@ -223,9 +241,12 @@ def test_labels_of_a_head_are_shown_and_nothing_runs(watch: Any, tmp_path: Path)
     assert "<img src=x onerr" not in watched.page.content().split("</main>")[0]
 
 
-def test_the_linked_page_is_the_same_page(watch: Any) -> None:
-    """What `uncork serve` serves, with its scripts beside it."""
-    watched = watch().open(STATIC / "playground.html")
+def test_the_linked_page_is_the_same_page(watch: Any, tmp_path: Path) -> None:
+    """What `uncork serve` serves, with its scripts and style beside it."""
+    shutil.copy(STATIC / "playground.html", tmp_path)
+    shutil.copytree(STATIC / "static", tmp_path / "static")
+    shutil.copytree(STATIC.parent / "report" / "assets", tmp_path / "assets")
+    watched = watch().open(tmp_path / "playground.html")
     assert "D can never win" in watched.sentence()
     assert watched.page.inner_text("#rankings-found") == "12"
 

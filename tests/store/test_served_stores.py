@@ -34,11 +34,22 @@ def test_a_served_store_answers_the_same_on_every_database(url: str) -> None:
             get("/api/audits/1/classes", label=query)
             get("/api/results", model=query, limit=3)
             get("/api/unargmaxable", model=query)
-        labels = [item["label"] for item in get("/api/audits/1/classes")["items"]]
+            get("/api/audits/1/classes", search=query)
+        whole = get("/api/audits/1/classes", whole_labels=True)
+        labels = [item["label"] for item in whole["items"]]
         assert labels[: len(AWKWARD)] == list(AWKWARD)
         for number in range(len(AWKWARD)):
             described = get(f"/api/audits/1/classes/{number}")
             assert [past["class"] for past in described["history"]] == [number, number]
+        for search, first, total in (("WORD1", 10, 10), ("12", 12, 1), ("U+0077", 10, 30)):
+            found = get("/api/audits/1/classes", search=search)
+            assert (found["total"], found["items"][0]["class"]) == (total, first)
+            page = get("/api/audits/1/classes", search=search, limit=1, offset=total - 1)
+            assert (page["total"], page["items"]) == (total, found["items"][-1:])
+            assert get("/api/audits/1/classes", search=search, offset=total)["total"] == total
+        for order in ("class", "label", "verdict", "margin"):
+            ids = [item["class"] for item in get("/api/audits/1/classes", sort=order)["items"]]
+            assert sorted(ids) == list(range(40))
         assert get("/api/compare", before=1, after=2)["total"] > 0
         (failure,) = get("/api/failures")["items"]
         assert (failure["source"], failure["error"]) == ("\x00", "\ud800")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -89,22 +90,37 @@ def store_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def address(store_file: Path) -> Iterator[str]:
-    """Where a server over that store listens."""
+def serving() -> Iterator[Callable[[Path], str]]:
+    """Serve a store: where a server over it listens."""
     import uvicorn
 
     from uncork.web.app import make_app
+    from uncork.web.patience import Impatient
 
-    app = make_app(Store(store_file, create=False))
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
-        thread.start()
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.02)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server.should_exit = True
-        thread.join(20)
+    class Quick(Impatient):
+        seconds = 2.0
+
+    with contextlib.ExitStack() as until_the_end:
+
+        def serve(store_file: Path) -> str:
+            listening = until_the_end.enter_context(socket.socket())
+            listening.bind(("127.0.0.1", 0))
+            app = make_app(Store(store_file, create=False))
+            config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1, http=Quick)
+            server = uvicorn.Server(config)
+            thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+            thread.start()
+            while not server.started:
+                assert thread.is_alive()
+                time.sleep(0.02)
+            until_the_end.callback(thread.join, 20)
+            until_the_end.callback(setattr, server, "should_exit", True)
+            return f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+        yield serve
+
+
+@pytest.fixture(scope="module")
+def address(store_file: Path, serving: Callable[[Path], str]) -> str:
+    """Where a server over that store listens."""
+    return serving(store_file)

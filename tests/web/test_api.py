@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import dataclasses
 import hashlib
 import json
+import socket
+import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +20,14 @@ import pytest
 import schemathesis
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
+from tests.store.audits import large_audit
 from tests.web.browsing import HOSTILE, HOSTILE_READING
 
 import uncork
 from uncork.random_heads import random_head
 from uncork.store import Store
 from uncork.web.app import make_app
+from uncork.web.figures import dots
 from uncork.web.guard import Guard, is_loopback
 from uncork.web.weights import WeightsCache
 
@@ -30,6 +38,8 @@ PATHS = (
     "/api/audits/{audit_id}/classes",
     "/api/audits/{audit_id}/classes/{class_id}",
     "/api/audits/{audit_id}/classes/{class_id}/outlook",
+    "/api/audits/{audit_id}/figures",
+    "/api/audits/{audit_id}/odd",
     "/api/audits/{audit_id}/report",
     "/api/compare",
     "/api/experiments",
@@ -94,6 +104,7 @@ def test_audits_are_sorted(client: TestClient, key: str) -> None:
 
 def test_classes_come_in_pages_and_by_verdict_and_label(client: TestClient, stored: Store) -> None:
     every = [json.loads(json.dumps(row)) for row in stored.classes(1)]
+    every = [{**row, "label_length": len(row["label"])} for row in every]
     paged, after = [], -1
     while after is not None:
         page = get(client, "/api/audits/1/classes", limit=25, after=after)
@@ -132,11 +143,120 @@ def test_what_the_papers_server_answered_is_answered(client: TestClient, stored:
 
 
 def test_labels_arrive_as_they_are(client: TestClient) -> None:
-    items = get(client, "/api/audits/4/classes")["items"]
+    items = get(client, "/api/audits/4/classes", whole_labels=True)["items"]
     assert [item["label"] for item in items] == list(HOSTILE)
     for number in range(len(HOSTILE)):
-        assert get(client, f"/api/audits/4/classes/{number}")["label"] == HOSTILE[number]
+        described = get(client, f"/api/audits/4/classes/{number}", whole_labels=True)
+        assert described["label"] == HOSTILE[number]
     assert get(client, "/api/audits/4")["name"] == HOSTILE[0]
+
+
+def test_long_labels_are_cut_unless_the_whole_is_asked_for(client: TestClient) -> None:
+    number = next(k for k, label in enumerate(HOSTILE) if len(label) > 256)
+    whole = HOSTILE[number]
+    for path, found in (
+        ("/api/audits/4/classes", lambda body: body["items"][number]),
+        (f"/api/audits/4/classes/{number}", lambda body: body),
+        ("/api/results?after_audit=4", lambda body: body["items"][number]),
+        ("/api/compare?before=1&after=4", lambda body: body["changes"][number]),
+    ):
+        cut = found(client.get(path).json())["label"]
+        assert cut == f"{whole[:256]}… ({len(whole):,} characters)"
+        mark = "&" if "?" in path else "?"
+        assert found(client.get(f"{path}{mark}whole_labels=true").json())["label"] == whole
+    assert get(client, "/api/audits/4/classes")["items"][number]["label_length"] == len(whole)
+
+
+def test_classes_are_searched_sorted_and_passed_over(client: TestClient, stored: Store) -> None:
+    rows = stored.classes(1)
+
+    def asked(**query: Any) -> list[int]:
+        found = get(client, "/api/audits/1/classes", **query)
+        assert found["total"] >= len(found["items"])
+        return [item["class"] for item in found["items"]]
+
+    assert asked(search="WORD5") == [5, *range(50, 60)]
+    assert asked(search="7") == [7, 17, 27, 37, 47, 57]
+    assert asked(search="U+0064", limit=1000) == list(range(60))  # the d of every word
+    assert asked(search="x") == asked(search="U+0078") == []
+    by_margin = sorted(rows, key=lambda row: (row["margin"], row["class"]))
+    assert asked(sort="margin") == [row["class"] for row in by_margin]
+    assert asked(sort="margin", descending=True, limit=3, offset=2) == [
+        row["class"] for row in by_margin[::-1][2:5]
+    ]
+    assert asked(offset=58) == [58, 59]
+    assert asked(offset=1000) == []
+    lost = [row["class"] for row in rows if row["verdict"] == "unargmaxable"]
+    assert asked(verdict="unargmaxable", offset=1) == lost[1:]
+    page = get(client, "/api/audits/1/classes", verdict="unargmaxable")
+    named = {str(i) for item in page["items"] for i, _ in item["stolen_by"]}
+    assert page["others"] == {i: f"word{i}" for i in named}
+
+
+def test_odd_rows_are_counted_and_listed(tmp_path: Path) -> None:
+    weight = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1], [0, 0], [0, 0]])
+    np.save(tmp_path / "head.npy", weight)
+    head = uncork.Head(weight, source=str(tmp_path / "head.npy"))
+    with Store(tmp_path / "s.db") as store:
+        store.save(uncork.audit(head, jobs=1))
+    app = make_app(Store(tmp_path / "s.db", create=False))
+    with TestClient(app, base_url="http://127.0.0.1") as own:
+        kinds = {kind["kind"]: kind for kind in get(own, "/api/audits/1/odd")["kinds"]}
+        assert set(kinds) == {"zero_rows", "equal_rows"}
+        assert (kinds["zero_rows"]["count"], kinds["zero_rows"]["lost"]) == (2, 2)
+        assert kinds["equal_rows"]["groups"] == 1
+        for query in ({}, {"sort": "margin"}, {"verdict": "unargmaxable"}):
+            found = get(own, "/api/audits/1/classes", odd="zero_rows", **query)
+            assert (found["total"], [item["class"] for item in found["items"]]) == (2, [4, 5])
+        (tmp_path / "head.npy").unlink()
+    with TestClient(make_app(Store(tmp_path / "s.db", create=False)),
+                    base_url="http://127.0.0.1") as own:  # fmt: skip
+        assert get(own, "/api/audits/1/odd")["kinds"] is None
+        assert get(own, "/api/audits/1/figures", across="norm")["size"] is None
+        assert get(own, "/api/audits/1/figures")["size"] == 6
+
+
+def test_dots_stand_for_every_class_once() -> None:
+    rng = np.random.default_rng(0)
+    for n in (0, 100, 50_000):
+        verdicts = rng.integers(0, 4, n).astype(np.uint8)
+        margins = np.where(verdicts == 0, np.nan, rng.normal(size=n) ** 5)
+        found = dots(np.arange(n), verdicts, margins, rng.normal(size=n))
+        counts = np.frombuffer(base64.b64decode(found["counts"]), "<i4")
+        ids = np.frombuffer(base64.b64decode(found["ids"]), "<i4")
+        kinds = np.frombuffer(base64.b64decode(found["verdicts"]), "u1")
+        assert len(np.unique(ids)) == len(ids) <= min(n, 4 * 161 * 81)
+        assert (kinds == verdicts[ids]).all()
+        for verdict in range(4):
+            assert counts[kinds == verdict].sum() == (verdicts == verdict).sum()
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("many") / "s.db"
+    with Store(path) as store:
+        store.save(large_audit(256_000))
+    return path
+
+
+def test_the_page_of_a_quarter_of_a_million_classes_is_small_and_quick(many: Path) -> None:
+    with TestClient(make_app(Store(many, create=False)), base_url="http://127.0.0.1") as own:
+        start = time.process_time()
+        page = own.get("/audits/1").content
+        first = own.get("/api/audits/1/classes?verdict=unargmaxable&sort=margin").content
+        assert time.process_time() - start < 2
+        assert len(page) + len(first) < 100_000
+        assert len(own.get("/api/audits/1/figures").content) < 500_000
+
+
+@pytest.mark.parametrize("sought", ["token 25", "nowhere", "9"])
+def test_a_label_is_found_among_a_quarter_of_a_million(many: Path, sought: str) -> None:
+    with TestClient(make_app(Store(many, create=False)), base_url="http://127.0.0.1") as own:
+        get(own, "/api/audits/1")  # opened, as it is when somebody types
+        start = time.process_time()
+        found = get(own, "/api/audits/1/classes", search=sought)
+        assert time.process_time() - start < 0.2
+    assert found["total"] == sum(sought in f"token {k}" for k in range(256_000))
 
 
 def test_what_was_read_is_answered_for_with_every_audit(client: TestClient) -> None:
@@ -156,7 +276,10 @@ def test_a_class_is_described_with_a_fresh_proof(client: TestClient, stored: Sto
     lost = next(row["class"] for row in rows if row["verdict"] == "unargmaxable")
     described = get(client, f"/api/audits/2/classes/{lost}")
     assert described["weights"] == ""
-    assert described["mixture"]["origin"] == "proven again from the weights"
+    assert described["mixture"]["certified"]
+    assert (described["check"]["holds"], described["check"]["verdict"]) == (True, "unargmaxable")
+    stored_parts = [[part["class"], part["share"]] for part in described["stored_parts"]]
+    assert stored_parts == described["stolen_by"]
     assert sum(part["share"] for part in described["mixture"]["parts"]) <= 1 + 1e-9
     assert all(part["label"] == f"word{part['class']}" for part in described["mixture"]["parts"])
     assert described["slack"] == -described["margin"]
@@ -207,9 +330,99 @@ def test_a_domain_that_reads_the_same_is_not_taken_for_the_audits_own(tmp_path: 
         first, second = store.audits()
         assert cache.of(first).domain == domains[0]
         assert cache.of(second).domain == domains[1]
-        assert cache.proof(second, 3).domain == domains[1]
+        assert cache.proof(second, 3).audit.domain == domains[1]
         proofs[0].write_bytes(proofs[1].read_bytes())
         assert WeightsCache(store).of(first).domain is None
+
+
+@pytest.fixture
+def proven(tmp_path: Path) -> tuple[Path, uncork.Audit]:
+    """A store with one audit whose weights and certificates are at hand, and the audit."""
+    head = random_head(60, 4, bias=True, seed=2)
+    file, proofs = tmp_path / "head.npz", tmp_path / "proofs.npz"
+    np.savez(file, weight=head.weight, bias=head.bias)
+    audit = uncork.audit(head.replace(source=str(file)), jobs=1)
+    audit.save(proofs)
+    with Store(tmp_path / "s.db") as store:
+        store.save(audit, certificates=str(proofs))
+    return tmp_path / "s.db", audit
+
+
+def described(store_file: Path, class_id: int) -> Any:
+    with TestClient(make_app(Store(store_file, create=False)), base_url="http://127.0.0.1") as own:
+        return get(own, f"/api/audits/1/classes/{class_id}")
+
+
+def forge(store_file: Path, class_id: int, verdict: int, margin: float) -> None:
+    with sqlite3.connect(store_file) as database:
+        database.execute(
+            "UPDATE results SET verdict = ?, margin = ?, stolen_by = ? WHERE class_id = ?",
+            (verdict, margin, "[[1, 0.5], [2, 0.5]]" if verdict == 2 else None, class_id),
+        )
+    database.close()
+
+
+@pytest.mark.parametrize("certificates", [True, False])
+def test_a_stored_verdict_that_the_weights_contradict_is_said_not_to_hold(
+    proven: tuple[Path, uncork.Audit], certificates: bool
+) -> None:
+    store_file, audit = proven
+    if not certificates:
+        (store_file.parent / "proofs.npz").unlink()
+    won, lost = int(audit.argmaxable[0]), int(audit.unargmaxable[0])
+    forge(store_file, won, 2, -5.0)
+    forge(store_file, lost, 1, 5.0)
+    for class_id, said, found in ((won, "unargmaxable", "argmaxable"),
+                                  (lost, "argmaxable", "unargmaxable")):  # fmt: skip
+        shown = described(store_file, class_id)
+        assert shown["verdict"] == said
+        assert (shown["check"]["holds"], shown["check"]["verdict"]) == (False, found)
+        assert "does not hold" in shown["check"]["text"]
+        # What is shown is what was certified, never the proof that does not hold.
+        if found == "argmaxable":
+            assert shown["mixture"] is None
+            assert shown["runners_up"][0]["lead"] >= shown["check"]["margin"] * (1 - 1e-6) > 0
+        else:
+            assert shown["mixture"]["certified"]
+            assert shown["runners_up"] is None
+
+
+def test_a_class_shows_the_audits_own_mixture_certified_where_its_certificates_are_at_hand(
+    proven: tuple[Path, uncork.Audit],
+) -> None:
+    store_file, audit = proven
+    for t in audit.unargmaxable.tolist():
+        shown = described(store_file, t)
+        assert shown["check"]["holds"]
+        assert "audit's own proof" in shown["check"]["text"]
+        parts = [[part["class"], round(part["share"], 6)] for part in shown["mixture"]["parts"]]
+        assert parts[:5] == shown["stolen_by"]
+
+
+def test_a_forged_proof_in_the_certificates_is_not_shown(
+    proven: tuple[Path, uncork.Audit],
+) -> None:
+    store_file, audit = proven
+    lost = int(audit.unargmaxable[0])
+    mixture = audit.mixture(lost)
+    assert mixture is not None
+    audit.proofs.mixtures[lost] = dataclasses.replace(
+        mixture, classes=np.array([int(audit.argmaxable[0])]), weights=np.ones(1)
+    )
+    audit.save(store_file.parent / "proofs.npz")
+    shown = described(store_file, lost)
+    assert shown["check"]["holds"]  # by a proof found anew
+    assert "certificates does not hold" in shown["check"]["text"]
+    assert len(shown["mixture"]["parts"]) > 1
+
+
+def test_what_cannot_be_checked_says_so(proven: tuple[Path, uncork.Audit]) -> None:
+    store_file, audit = proven
+    (store_file.parent / "head.npz").unlink()
+    shown = described(store_file, int(audit.unargmaxable[0]))
+    assert shown["check"]["holds"] is None
+    assert "not checked" in shown["check"]["text"]
+    assert shown["mixture"]["certified"] is False
 
 
 def test_two_audits_are_compared_in_pages(client: TestClient, stored: Store) -> None:
@@ -256,6 +469,52 @@ def test_wrong_questions_are_refused(client: TestClient, path: str, status: int)
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
 def test_nothing_can_be_changed(client: TestClient, method: str) -> None:
     assert client.request(method, "/api/audits/1").status_code == 405
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/audits/1", "/audits/1/classes/0", "/api/audits", "/static/site.css", "/no"]
+)
+def test_head_is_answered_as_get_without_the_content(client: TestClient, path: str) -> None:
+    whole, head = client.get(path), client.head(path)
+    assert head.status_code == whole.status_code
+    assert head.content == b""
+    assert head.headers["content-type"] == whole.headers["content-type"]
+    assert head.headers["content-length"] == str(len(whole.content))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET / HT",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ",
+        b"GET /api/groups HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET / HTTP/1.1\r\n",
+        b"POST /api/groups HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n1",
+    ],
+    ids=["nothing", "a word", "headers", "a second one", "content"],
+)
+def test_half_sent_requests_are_closed(address: str, sent: bytes) -> None:
+    host, _, port = address.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(sent)
+        start = time.monotonic()
+        while connection.recv(65536):
+            pass
+        assert time.monotonic() - start < 15
+
+
+def test_a_request_that_dribbles_is_closed_too(address: str) -> None:
+    host, _, port = address.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n")
+        start = time.monotonic()
+        connection.settimeout(0.1)
+        while time.monotonic() - start < 15:
+            with contextlib.suppress(TimeoutError):
+                if not connection.recv(65536):
+                    break
+            connection.sendall(b"X: y\r\n")
+        assert time.monotonic() - start < 10
 
 
 def test_every_answer_carries_the_policy(client: TestClient) -> None:

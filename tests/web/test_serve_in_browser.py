@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 from tests.web.browsing import HOSTILE, HOSTILE_READING, Watched, stumbling_blocks
+
+import uncork
+from uncork.random_heads import random_head
+from uncork.store import Store
 
 Watch = Callable[..., Watched]
 
@@ -83,13 +91,79 @@ def test_a_class_has_its_proof_its_neighbours_and_its_history(page: Any, address
     text = page.inner_text("#class")
     assert "No input puts it" in text
     assert "Who takes its place: the mixture that beats it" in text
-    assert "proven again from the weights" in text
+    assert "Proven anew from the weights, and certified, just now." in text
     assert "Nearest rows" in text
     assert page.locator("#class tbody tr").count() == 3
     expect(page.locator("#class")).to_contain_text("The highest probability any input can give it")
     expect(page.locator("#class")).to_contain_text("The best rank it can hold is")
     page.click("#class tbody tr:nth-child(3) a:text-is('audit 3')")
     page.wait_for_selector(".row")
+
+
+def test_numbers_of_a_column_are_equally_exact(page: Any, address: str) -> None:
+    page.goto(f"{address}/audits/1")
+    page.wait_for_selector(".row .cell-margin:not(:empty)")
+    margins = page.locator(".row .cell-margin").all_inner_texts()
+    assert len(margins) > 5
+    for text in margins:
+        assert re.fullmatch(r"−(0\.0*[1-9]\d\d|\d\.\d\d|\d\d\.\d|\d{3}|[\d,]+000)", text), text
+    assert "between −100 and 100" in page.inner_text(".lead")
+
+
+def test_a_stored_verdict_that_does_not_hold_is_marked_on_the_page_of_its_class(
+    watch: Watch, tmp_path: Path, serving: Callable[[Path], str]
+) -> None:
+    head = random_head(40, 4, seed=2)
+    np.savez(tmp_path / "head.npz", weight=head.weight)
+    audit = uncork.audit(head.replace(source=str(tmp_path / "head.npz")), jobs=1)
+    won = int(audit.argmaxable[0])
+    with Store(tmp_path / "s.db") as store:
+        store.save(audit)
+    with sqlite3.connect(tmp_path / "s.db") as database:
+        change = "UPDATE results SET verdict = 2, margin = -1, stolen_by = '[[1, 1.0]]'"
+        database.execute(f"{change} WHERE class_id = {won}")
+    database.close()
+    page = watch().page
+    page.goto(f"{serving(tmp_path / 's.db')}/audits/1/classes/{won}")
+    page.wait_for_selector("#class table")
+    assert "The stored verdict does not hold" in page.inner_text(".careful")
+    assert "Some input puts it first" in page.inner_text(".statement")
+    assert "mixture that beats it" not in page.inner_text("#class")
+
+
+@pytest.mark.parametrize("width", [1440, 768, 390])
+def test_a_comparison_has_one_line_for_each_side_and_nothing_is_cut(
+    watch: Watch, address: str, width: int
+) -> None:
+    page = watch(viewport={"width": width, "height": 900}).page
+    page.goto(f"{address}/compare?before=1&after=2")
+    page.wait_for_selector("#changes tbody tr")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    box = page.locator("#changes .wide").evaluate("box => box.scrollWidth - box.clientWidth")
+    assert box <= 0
+    row = page.locator("#changes tbody tr").first
+    for side in row.locator(".side").all():
+        assert side.bounding_box()["height"] < 48
+    row.locator("a").first.click()
+    page.wait_for_selector("#class table")
+
+
+@pytest.mark.parametrize("width", [1440, 768, 390])
+def test_the_list_says_inputs_and_bias_and_breaks_no_date(
+    watch: Watch, address: str, width: int
+) -> None:
+    page = watch(viewport={"width": width, "height": 900}).page
+    page.goto(address)
+    row = page.locator("#audits tbody tr").last
+    expect(row).to_be_visible()
+    text = row.inner_text()
+    assert "with bias" in text
+    assert "within ±100" in text
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d", text)
+    for date in row.locator(".when").all():
+        if date.is_visible():
+            assert date.evaluate("node => node.getClientRects().length") == 1
+    assert page.locator(".wide").first.evaluate("box => box.scrollWidth <= box.clientWidth")
 
 
 def test_hostile_labels_stay_text_on_every_page(page: Any, address: str) -> None:

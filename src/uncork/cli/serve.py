@@ -43,6 +43,7 @@ def serve(
         import uvicorn
 
         from uncork.web.app import make_app
+        from uncork.web.patience import Impatient
     except ImportError as error:
         raise UncorkError(
             f"uncork serve needs {error.name or 'fastapi'}: pip install 'uncork[web]'"
@@ -66,7 +67,7 @@ def serve(
             sys.stdout.flush()
         config = uvicorn.Config(
             make_app(opened, shown), log_level="error", access_log=False, server_header=False,
-            timeout_graceful_shutdown=2,
+            timeout_graceful_shutdown=2, http=Impatient, ws="none",
         )  # fmt: skip
         server = uvicorn.Server(config)
         try:

@@ -179,6 +179,14 @@ def ranked(
     return polygon
 
 
+def across(weight: np.ndarray, bias: np.ndarray, t: int, points: np.ndarray) -> set[int]:
+    """Classes as high as t at points of the border of its region: its neighbours there."""
+    logits = points @ weight.T + bias
+    own = logits[:, t : t + 1]
+    size = np.abs(points).sum(axis=1, keepdims=True) * np.abs(weight).max() + np.abs(bias).max()
+    return {int(i) for i in np.flatnonzero((own - logits <= 1e-9 * size).any(axis=0)) if i != t}
+
+
 def inside(polygon: np.ndarray) -> tuple[np.ndarray, float]:
     """The middle of the largest circle inside a polygon, and its radius: where a name fits."""
     from scipy.optimize import linprog

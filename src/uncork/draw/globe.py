@@ -12,33 +12,48 @@ from typing import Any
 
 import numpy as np
 
-from uncork.draw.cells import inside, ranked, region, rows_of, square
-from uncork.draw.style import INK, LABELLED, colour, mixed, names, text
+from uncork.draw.cells import across, ranked, region, rows_of, square
+from uncork.draw.style import INK, LABELLED, colour, ink, shared_names, text
 from uncork.head import Head
 
 VIEW = np.array([0.5, -0.72, 0.48]) / np.linalg.norm([0.5, -0.72, 0.48])
 _HORIZON = 400.0  # how far the plane is drawn: within 0.15 degrees of the globe's edge
 _MOST_WALLS = 15  # lines between every two of 6 classes; more would hide the regions
-_STEPS = 24
+_STEPS = 40  # along an angle of one radian
 _PLANE = square(np.full(2, -_HORIZON), np.full(2, _HORIZON))
 
 
-def draw_globe(axes: Any, head: Head, lost: np.ndarray, view: np.ndarray) -> None:
+def draw_globe(axes: Any, head: Head, won: list[int], shades: list[int], view: np.ndarray) -> None:
     """Draw the half of the globe that faces `view` into plain axes, each class where it wins."""
-    weight, _ = rows_of(head)
-    right, up = _across(view)
-    flat, height = weight @ np.column_stack([right, up]), weight @ view
-    label = names(head)
+    flat, height = _seen(head, view)
+    label, few = shared_names(head), head.classes <= LABELLED
     rim = _rim(axes)
-    for t in map(int, np.flatnonzero(~lost)):
-        bent = _paint(axes, rim, region(flat, height, t, _PLANE), mixed(colour(t), "#ffffff", 0.5))
-        if bent is not None and head.classes <= LABELLED:
-            _name(axes, bent, label[t], mixed(colour(t), "#000000", 0.35), most=13.0)
+    for t in won:
+        bent = _paint(axes, rim, region(flat, height, t, _PLANE), colour(shades[t]))
+        if bent is not None:
+            _name(axes, bent, label[t], ink(shades[t]), *((13.0, 0.035) if few else (7.5, 0.07)))
     if head.classes * (head.classes - 1) // 2 <= _MOST_WALLS:
         for i, j in itertools.combinations(range(head.classes), 2):
             _wall(axes, flat[i] - flat[j], float(height[i] - height[j]), 0.5)
-    _axes(axes, right, up, view)
+    _axes(axes, *_across(view), view)
     _frame(axes)
+
+
+def globe_neighbours(head: Head, t: int) -> set[int]:
+    """The classes whose regions share a border with that of t, on both sides of the globe."""
+    found: set[int] = set()
+    for view in (VIEW, -VIEW):
+        flat, height = _seen(head, view)
+        polygon = region(flat, height, t, _PLANE)
+        if len(polygon) >= 3:
+            found |= across(flat, height, t, (polygon + np.roll(polygon, -1, axis=0)) / 2)
+    return found
+
+
+def _seen(head: Head, view: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The head of two features that half of the globe is: rows (C, 2) and bias (C,)."""
+    weight, _ = rows_of(head)
+    return weight @ np.column_stack(_across(view)), weight @ view
 
 
 def draw_rankings_globe(
@@ -95,12 +110,18 @@ def _frame(axes: Any) -> None:
 
 
 def _bent(polygon: np.ndarray) -> np.ndarray:
-    """A polygon of the plane on the globe, its sides arcs of equal steps."""
+    """A polygon of the plane on the globe, its sides arcs of great circles in equal steps."""
     parts = []
     for p, q in zip(polygon, np.roll(polygon, -1, axis=0), strict=True):
         a, b = (np.append(v, 1.0) / np.sqrt(1 + v @ v) for v in (p, q))
-        share = np.linspace(0, 1, _STEPS, endpoint=False)[:, None]
-        arc = (1 - share) * a + share * b
+        # Steps of equal angles: of equal lengths along the chord, most would lie at its ends
+        # where those are nearly opposite.
+        angle = 2 * float(np.arctan2(np.linalg.norm(a - b), np.linalg.norm(a + b)))
+        if angle < 1e-6:
+            parts.append(a[None, :2])
+            continue
+        share = np.linspace(0, 1, max(2, int(_STEPS * angle)), endpoint=False)[:, None]
+        arc = np.sin((1 - share) * angle) * a + np.sin(share * angle) * b
         parts.append((arc / np.linalg.norm(arc, axis=1, keepdims=True))[:, :2])
     return np.vstack(parts)
 
@@ -108,7 +129,7 @@ def _bent(polygon: np.ndarray) -> np.ndarray:
 def _name(
     axes: Any, bent: np.ndarray, label: str, shade: Any, most: float, least: float = 0.035
 ) -> None:
-    where, radius = inside(_outer(bent))
+    where, radius = _middle(bent)
     if radius > least:
         size = min(most, 8 + 25 * radius / max(len(label), 1))
         weight = "bold" if most > 10 else "normal"
@@ -116,14 +137,18 @@ def _name(
              halo=2.5)  # fmt: skip
 
 
-def _outer(bent: np.ndarray) -> np.ndarray:
-    """The hull of a bent polygon: near enough to find room for a name."""
-    from scipy.spatial import ConvexHull, QhullError
+def _middle(bent: np.ndarray) -> tuple[np.ndarray, float]:
+    """About the middle of the largest circle inside a bent polygon, and its radius: crescents are
+    not convex, so points of a grid are tried."""
+    from matplotlib.path import Path
 
-    try:
-        return bent[ConvexHull(bent).vertices]
-    except QhullError:
-        return bent
+    low, high = bent.min(axis=0), bent.max(axis=0)
+    grid = np.stack(np.meshgrid(*np.linspace(low, high, 40).T), axis=-1).reshape(-1, 2)
+    grid = grid[Path(bent).contains_points(grid)]
+    if not len(grid):
+        return bent.mean(axis=0), 0.0
+    away = np.linalg.norm(grid[:, None] - bent[None], axis=2).min(axis=1)
+    return grid[int(away.argmax())], float(away.max())
 
 
 def _wall(axes: Any, normal: np.ndarray, offset: float, width: float) -> None:

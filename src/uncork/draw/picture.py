@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from uncork.audit import audit
+from uncork.audit import Audit, audit
 from uncork.domain import Box
 from uncork.draw import braid
+from uncork.draw.colouring import coloured
 from uncork.draw.globe import VIEW
 from uncork.draw.hull import draw_hull
-from uncork.draw.regions import draw_regions, seen_of
+from uncork.draw.regions import draw_regions, seen_of, touching
 from uncork.draw.style import INK, figure_to
 from uncork.errors import UncorkError
 from uncork.head import Head
@@ -76,18 +77,19 @@ def draw(
     lost[verdicts.unargmaxable] = True
     panels = ["hull", *seen_of(head)] if what == "both" else ["hull"] if what == "hull" else []
     panels = panels or [*seen_of(head)]
+    shades = coloured(head.classes, [] if what == "hull" else touching(head, lost, extent))
     with figure_to(path, _size(len(panels), title)) as figure:
         for k, panel in enumerate(panels):
             space = head.features == 3 and panel in ("hull", "solids")
             axes = _panel(figure, k, space, title)
             if panel == "hull":
-                draw_hull(axes, head, lost)
+                draw_hull(axes, head, lost, shades)
             else:
-                draw_regions(axes, head, lost, panel, extent)
+                draw_regions(axes, head, lost, shades, panel, extent)
             bias = " (the bias decides too)" if head.bias is not None and panel == "hull" else ""
             _subtitle(figure, k, title, SAID[panel] + bias)
         if title:
-            _title(figure, _summary(head, lost))
+            _title(figure, summary(verdicts))
 
 
 def _draw_braid(
@@ -163,8 +165,19 @@ def _title(figure: Any, words: str) -> None:
                 fontweight="bold", color=INK, parse_math=False)  # fmt: skip
 
 
-def _summary(head: Head, lost: np.ndarray) -> str:
-    count = int(lost.sum())
-    if count == 0:
-        return f"{head.classes:,} classes, and each of them can win"
-    return f"{count:,} of {head.classes:,} classes can never win"
+def summary(audit: Audit) -> str:
+    """What came of the classes, in one line."""
+    classes, counts = audit.classes, audit.counts
+    lost, tied, unknown = counts["unargmaxable"], counts["tied"], counts["undecided"]
+    if not (lost or tied or unknown):
+        return f"{classes:,} classes, and each of them can win"
+    if tied == classes and len(audit.proofs.groups) == 1:
+        return f"{classes:,} classes, all equal: they can only tie"
+    said = [f"{lost:,} of {classes:,} classes can never win"] if lost else [f"{classes:,} classes"]
+    if tied:
+        said.append(f"{tied:,} can only tie")
+    if unknown:
+        said.append(f"{unknown:,} undecided")
+    if not lost and not unknown and tied < classes:
+        said.append("the others can win")
+    return ", ".join(said)

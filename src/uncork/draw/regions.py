@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from uncork.domain import Unbounded
 from uncork.draw.cells import (
     View,
+    across,
     cut,
     domain_bounds,
     inside,
@@ -19,8 +21,8 @@ from uncork.draw.cells import (
     square,
     view_of,
 )  # fmt: skip
-from uncork.draw.globe import VIEW, draw_globe
-from uncork.draw.style import INK, LABELLED, colour, faces, mixed, names, text
+from uncork.draw.globe import VIEW, draw_globe, globe_neighbours
+from uncork.draw.style import INK, LABELLED, colour, faces, ink, mixed, shared_names, text
 from uncork.head import Head
 
 _MOST_WALLS = 28  # lines between every two of 8 classes; more would hide the regions
@@ -40,39 +42,64 @@ def seen_of(head: Head) -> tuple[str, ...]:
 
 
 def draw_regions(
-    axes: Any, head: Head, lost: np.ndarray, panel: str, extent: float | None = None
+    axes: Any,
+    head: Head,
+    lost: np.ndarray,
+    shades: list[int],
+    panel: str,
+    extent: float | None = None,
 ) -> None:
-    """Draw one of `seen_of`'s panels; "solids" wants 3-D axes, the others plain ones."""
+    """Draw one of `seen_of`'s panels, each class in its place of the palette; "solids" wants 3-D
+    axes, the others plain ones."""
+    won = winners(head, lost)
     if panel in ("front", "back"):
-        draw_globe(axes, head, lost, VIEW if panel == "front" else -VIEW)
+        draw_globe(axes, head, won, shades, VIEW if panel == "front" else -VIEW)
         return
     view = view_of(head, extent)
-    (_plane if panel == "plane" else _space)(axes, head, lost, view)
+    (_plane if panel == "plane" else _space)(axes, head, won, shades, view)
 
 
-def _plane(axes: Any, head: Head, lost: np.ndarray, view: View) -> None:
+def touching(
+    head: Head, lost: np.ndarray, extent: float | None = None
+) -> Iterator[tuple[int, int]]:
+    """Pairs of classes whose regions, as they are drawn, share a border."""
+    won = winners(head, lost)
+    if seen_of(head)[0] == "front":
+        for t in won:
+            yield from ((t, i) for i in globe_neighbours(head, t) & set(won))
+        return
+    weight, bias = rows_of(head)
+    low, high = view_of(head, extent).bounds()
+    for t in won:
+        if head.features == 2:
+            polygon = region(weight, bias, t, square(low, high))
+            border = (polygon + np.roll(polygon, -1, axis=0)) / 2
+        else:
+            sides = solid(weight, bias, t, low, high)
+            border = np.array([side.mean(axis=0) for side in sides]).reshape(-1, 3)
+        if len(border) >= 3:
+            yield from ((t, i) for i in across(weight, bias, t, border) & set(won))
+
+
+def _plane(axes: Any, head: Head, won: list[int], shades: list[int], view: View) -> None:
     weight, bias = rows_of(head)
     low, high = view.bounds()
     edge = square(low, high)
-    label = names(head)
-    for t in winners(head, lost):
-        polygon = region(weight, bias, t, edge)
-        if len(polygon) < 3:
-            continue
-        face = mixed(colour(t), "#ffffff", 0.55)
+    label, few = shared_names(head), head.classes <= LABELLED
+    drawn = {t: region(weight, bias, t, edge) for t in won}
+    drawn = {t: polygon for t, polygon in drawn.items() if len(polygon) >= 3}
+    for t, polygon in drawn.items():
+        face = colour(shades[t])
         axes.fill(*polygon.T, facecolor=face, edgecolor="white", linewidth=1.2, zorder=1)
     if head.classes * (head.classes - 1) // 2 <= _MOST_WALLS:
         draw_walls(axes, weight, bias, edge)
-    for t in winners(head, lost):
-        polygon = region(weight, bias, t, edge)
-        if len(polygon) < 3 or head.classes > LABELLED:
-            continue
+    for t, polygon in drawn.items():
         where, radius = inside(polygon)
-        if radius > 0.035 * view.half:
+        if radius > (0.035 if few else 0.06) * view.half:
             size = min(15.0, 9 + 30 * radius / view.half / max(len(label[t]), 1))
             text(
-                axes, where, label[t], fontsize=size, fontweight="bold",
-                color=mixed(colour(t), "#000000", 0.35), halo=2.5, zorder=4,
+                axes, where, label[t], fontsize=size if few else 7.5, fontweight="bold",
+                color=ink(shades[t]), halo=2.5, zorder=4,
             )  # fmt: skip
     if not view.whole:
         axes.plot(
@@ -115,20 +142,26 @@ def frame_plane(axes: Any, middle: np.ndarray, half: float, letter: str) -> None
 
 def winners(head: Head, lost: np.ndarray) -> list[int]:
     """The classes that have a region; of equal ones the first."""
+    return [t for t in distinct(head) if not lost[t]]
+
+
+def distinct(head: Head) -> list[int]:
+    """One class of every group of equal ones, the first."""
     rows = np.column_stack([head.rows(0, head.classes), head.offsets])
     _, first = np.unique(rows, axis=0, return_index=True)
-    return [int(t) for t in sorted(first) if not lost[t]]
+    return sorted(first.tolist())
 
 
-def _space(axes: Any, head: Head, lost: np.ndarray, view: View) -> None:
+def _space(axes: Any, head: Head, won: list[int], shades: list[int], view: View) -> None:
     """Each class's region as a solid within the view, moved a little apart from the others."""
     weight, bias = rows_of(head)
     low, high = view.bounds()
-    label = names(head)
+    label = shared_names(head)
     light = _LIGHT / np.linalg.norm(_LIGHT)
-    polygons, shades = [], []
+    polygons: list[np.ndarray] = []
+    fills: list[tuple[float, ...]] = []
     shown = []
-    for t in winners(head, lost):
+    for t in won:
         sides = solid(weight, bias, t, low, high)
         if not sides:
             continue
@@ -142,12 +175,11 @@ def _space(axes: Any, head: Head, lost: np.ndarray, view: View) -> None:
                 normal = -normal
             lit = 0.5 * (1 + float(normal @ light))
             polygons.append(side + shift)
-            shade = mixed(colour(t), "#ffffff", 0.18 + 0.36 * lit)
-            shades.append(tuple((0.72 + 0.28 * lit) * v for v in shade))
+            fills.append(mixed(colour(shades[t]), "#000000", 0.25 * (1 - lit)))
         shown.append(t)
     if polygons:
-        faces(axes, polygons, facecolors=shades, edgecolors=[(0.2, 0.2, 0.2, 0.55)], linewidths=0.5)
-    _legend(axes, [(t, label[t]) for t in shown])
+        faces(axes, polygons, facecolors=fills, edgecolors=[(0.2, 0.2, 0.2, 0.55)], linewidths=0.5)
+    _legend(axes, [(shades[t], label[t]) for t in shown])
     frame_space(axes, view.middle, (1 + _APART) * view.half, "x")
 
 
@@ -156,7 +188,7 @@ def _legend(axes: Any, shown: list[tuple[int, str]]) -> None:
 
     if len(shown) > LABELLED:
         return
-    handles = [Patch(facecolor=mixed(colour(t), "#ffffff", 0.2), label=name) for t, name in shown]
+    handles = [Patch(facecolor=colour(k), label=name) for k, name in shown]
     legend = axes.legend(
         handles=handles, loc="upper center", bbox_to_anchor=(0.5, 1.0), frameon=False, fontsize=8,
         ncols=min(len(shown), 10), columnspacing=0.9, handletextpad=0.35,

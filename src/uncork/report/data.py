@@ -17,9 +17,9 @@ import numpy as np
 from uncork.report.shown import Beside, Shown
 
 _LONGEST_LABEL = 20_000  # characters of one label that a page carries
-_LONG = 256  # a label beyond this counts as long
+LONG = 256  # a label beyond this counts as long
 _LONG_LABELS = 2_000_000  # characters that long labels may take up in all
-_ODD_NAMES = {
+ODD_NAMES = {
     "special_rows": "special tokens",
     "unused_rows": "reserved or unused tokens",
     "padding_rows": "past the vocabulary's end",
@@ -98,7 +98,7 @@ def _odd(shown: Shown) -> list[dict[str, Any]] | None:
         return None
     rows = shown.odd.as_dict()
     kinds = []
-    for name, words in _ODD_NAMES.items():
+    for name, words in ODD_NAMES.items():
         groups = rows[name] if rows[name] and isinstance(rows[name][0], list) else []
         ids = [k for group in groups for k in group] if groups else rows[name]
         ids = np.intersect1d(np.array(ids, dtype=np.int64), shown.ids)
@@ -128,9 +128,9 @@ def _labels(shown: Shown, data: dict[str, Any]) -> dict[str, Any]:
     labels = []
     for t in shown.ids.tolist():
         text = shown.labels.get(t, str(t))
-        if len(text) > _LONG:
+        if len(text) > LONG:
             room -= min(len(text), _LONGEST_LABEL)
-            text = _cut(text, _LONGEST_LABEL if room >= 0 else _LONG)
+            text = cut(text, _LONGEST_LABEL if room >= 0 else LONG)
         labels.append(text)
     named = {i for blend in shown.blends.values() for i, _ in blend.parts}
     for beside in (shown.nearest, shown.runners_up):
@@ -138,9 +138,10 @@ def _labels(shown: Shown, data: dict[str, Any]) -> dict[str, Any]:
             named.update(beside.others.ravel().tolist())
     named.update(i for group in shown.groups for i in group)
     named.difference_update(shown.ids.tolist())
-    others = {str(i): _cut(shown.labels[i], _LONG) for i in sorted(named) if i in shown.labels}
+    others = {str(i): cut(shown.labels[i], LONG) for i in sorted(named) if i in shown.labels}
     return {"labels": labels, "others": others}
 
 
-def _cut(text: str, most: int) -> str:
+def cut(text: str, most: int = LONG) -> str:
+    """Text of at most so many characters, with how many there were."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _MOST_BARS = 60
 _MOST_PANELS = 24
 _LONGEST_NAME = 34
+_DWARFS = 20  # times the middle one
 _LOGARITHMIC = 50  # iterations beyond which their axis is logarithmic
 
 
@@ -40,12 +41,24 @@ def plot_unargmaxable(audits: Sequence[StoredAudit], path: str | os.PathLike[str
             axes.text(audit.unargmaxable, place, text, va="center", fontsize=8.5, color=INK)
         axes.set_yticks(range(len(ordered)), [_name(audit) for audit in ordered], fontsize=8.5)
         axes.set_ylim(-0.6, len(ordered) - 0.4)
-        axes.set_xlim(0, max(1, *counts) * 1.22)
-        axes.set_xlabel("unargmaxable classes")
+        if _dwarfed(counts):
+            axes.set_xscale("symlog", linthresh=1, linscale=0.4)
+            axes.set_xlim(0, max(counts) ** 1.3)
+            axes.xaxis.set_major_formatter("{x:,.0f}")
+            axes.set_xlabel("unargmaxable classes (logarithmic)")
+        else:
+            axes.set_xlim(0, max(1, *counts) * 1.22)
+            axes.set_xlabel("unargmaxable classes")
         axes.spines[["top", "right"]].set_visible(False)
         if left_out:
             axes.set_title(f"the {len(ordered)} models with the most; {left_out} more left out")
         figure.tight_layout()
+
+
+def _dwarfed(counts: Sequence[int]) -> bool:
+    """Whether the largest count leaves most of the others too short to be seen."""
+    some = [count for count in counts if count]
+    return len(some) > 1 and max(some) > _DWARFS * float(np.median(some))
 
 
 def plot_iterations(

@@ -19,15 +19,15 @@ from uncork.load.contents import printable
 from uncork.load.odd_rows import OddRows
 from uncork.reading import CAREFUL, Reading
 from uncork.report.data import embedded, report_data
-from uncork.report.shown import Shown, shown_audit
+from uncork.report.shown import Summary, shown_audit
 from uncork.report.wording import Asked
 from uncork.whole_file import whole_file
 
 STYLES = ("theme.css", "report.css")
 # Each may use what stands before it.
 SCRIPTS = (
-    "theme.js", "text.js", "data.js", "table.js", "scales.js", "charts.js", "detail.js",
-    "report.js",
+    "theme.js", "text.js", "data.js", "table.js", "scales.js", "charts.js", "parts.js",
+    "detail.js", "report.js",
 )  # fmt: skip
 _IMPORT = re.compile(r"^import [^;]*;\n", re.M)
 _EXPORT = re.compile(r"^export (?:function|class|const) (\w+)", re.M)
@@ -60,19 +60,19 @@ def report_page(
     start = (
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>'
     )
-    return filled(shown_audit(audit, odd, outlook, asked), start, f"<script>{script}</script>")
+    shown = shown_audit(audit, odd, outlook, asked)
+    return filled(shown, report_data(shown), start, f"<script>{script}</script>")
 
 
-def filled(shown: Shown, start: str, end: str, navigation: str = "", live: str = "") -> str:
-    """The template with an audit in it. `start` and `end` bring style and script, `navigation` is
-    markup above the title, `live` the address at which a class can be asked about."""
+def filled(shown: Summary, data: Any, start: str, end: str, navigation: str = "") -> str:
+    """The template with an audit in it. `data` is what the script reads, `start` and `end` bring
+    style and script, `navigation` is markup above the title."""
     facts = shown.facts
     undecided = shown.counts["undecided"]
     parts = {
         "start": start,
         "end": end,
         "navigation": navigation,
-        "live": escaped(live),
         "name": escaped(shown.name),
         "answer": escaped(shown.answer),
         "head": escaped(
@@ -89,7 +89,7 @@ def filled(shown: Shown, start: str, end: str, navigation: str = "", live: str =
         "fingerprint": escaped(facts["fingerprint"]),
         "made": escaped(facts["made"]),
         "certified": escaped(_certified(facts, undecided)),
-        "data": embedded(report_data(shown)),
+        "data": embedded(data),
     }
     template = files("uncork.report").joinpath("page.html").read_text(encoding="utf-8")
     # One pass, so that nothing from the model is looked at for markers of its own.
@@ -142,6 +142,11 @@ def _short(domain: str) -> str:
 
 
 def _certified(facts: dict[str, Any], undecided: int) -> str:
+    if facts.get("stored"):
+        return (
+            "This page shows what the store holds; the page of a class proves its verdict again "
+            "from the weights, or says that it does not hold."
+        )
     if not facts["proven"]:
         return "The proofs were not checked when this page was made: run the commands below."
     rest = " but those left undecided" if undecided else ""

@@ -38,14 +38,21 @@ class Beside:
     values: np.ndarray
 
 
-@dataclass
-class Shown:
-    """The content of a report, with nothing left to compute."""
+@dataclass(kw_only=True)
+class Summary:
+    """What a report says before it comes to single classes."""
 
     name: str
     answer: str
     facts: dict[str, Any]  # shape, domain, who made it: what the page's text needs
     counts: dict[str, int]
+    reading: Reading | None = None
+
+
+@dataclass(kw_only=True)
+class Shown(Summary):
+    """The content of a report, with nothing left to compute."""
+
     ids: np.ndarray  # (n,) the classes that were asked about
     verdicts: np.ndarray  # (n,)
     margins: np.ndarray  # (n,)
@@ -58,7 +65,6 @@ class Shown:
     runners_up: Beside | None = None
     odd: OddRows | None = None
     outlook: Any = None  # reach.outlook.Outlook
-    reading: Reading | None = None
 
 
 def shown_audit(

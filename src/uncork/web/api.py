@@ -7,6 +7,7 @@ import json
 import math
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from enum import Enum
 from typing import Annotated, Any
 
@@ -16,9 +17,16 @@ from starlette.responses import JSONResponse, Response
 from uncork.audit.verdict import Verdict
 from uncork.errors import UncorkError
 from uncork.reading import json_keys
-from uncork.report.data import report_data
+from uncork.report.data import ODD_NAMES, cut, report_data
 from uncork.store import Store, StoredAudit
 from uncork.web import models, queries
+from uncork.web.classes import (
+    ClassesAsked,
+    classes_asked,
+    described_odd,
+    figure_dots,
+    named_others,
+)
 from uncork.web.stored import compared, described_class, shown_stored
 from uncork.web.weights import Unavailable, WeightsCache
 
@@ -26,11 +34,13 @@ _LARGEST = 2**31 - 1  # what a database's integer holds
 _MOST = 1000  # items of one page
 _LONGEST = 1000  # characters of a query
 _COMPARISONS = 4  # kept at once
+_FIGURES = 16
 
 AuditId = Annotated[int, Path(ge=1, le=_LARGEST, description="id of an audit")]
 ClassId = Annotated[int, Path(ge=0, le=_LARGEST, description="class number")]
 Limit = Annotated[int, Query(ge=1, le=_MOST, description="items of one page")]
 Offset = Annotated[int, Query(ge=0, le=_LARGEST, description="items to pass over")]
+WholeLabels = Annotated[bool, Query(description="labels uncut, however long")]
 Text = Annotated[str | None, Query(max_length=_LONGEST)]
 Model = Annotated[
     str | None, Query(max_length=_LONGEST, description="text in the model's name or source")
@@ -64,6 +74,24 @@ class Order(str, Enum):
     created = "created"
 
 
+class ClassOrder(str, Enum):
+    """What classes can be sorted by: the keys of `queries.CLASS_ORDERS`."""
+
+    class_ = "class"
+    label = "label"
+    verdict = "verdict"
+    margin = "margin"
+
+
+class Across(str, Enum):
+    """What a figure's margins stand over."""
+
+    class_ = "class"
+    norm = "norm"
+
+
+OddRow = Enum("OddRow", {name: name for name in ODD_NAMES}, type=str)  # type: ignore[misc]
+
 _MISSING: dict[int | str, dict[str, Any]] = {
     404: {"model": models.Problem, "description": "There is no such audit or class."}
 }
@@ -80,7 +108,7 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
     """Every path of the API, reading from that store."""
     api = APIRouter(prefix="/api", default_response_class=Json)
 
-    comparisons = _Comparisons(store)
+    comparisons, drawn = _Kept(_COMPARISONS), _Kept(_FIGURES)
 
     def found(audit_id: int) -> StoredAudit:
         audit = queries.find_audit(store, audit_id)
@@ -132,28 +160,74 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
         label: Annotated[
             str | None, Query(max_length=_LONGEST, description="text in the label")
         ] = None,
+        search: Annotated[
+            str | None,
+            Query(
+                max_length=_LONGEST,
+                description="text in the label in any case, a class number or U+…",
+            ),
+        ] = None,
+        odd: Annotated[OddRow | None, Query(description="rows of that kind only")] = None,
         after: Annotated[
             int, Query(ge=-1, le=_LARGEST, description="the last class of the page before")
         ] = -1,
+        sort: ClassOrder = ClassOrder.class_,
+        descending: bool = False,
         limit: Limit = 100,
+        offset: Offset = 0,
+        whole_labels: WholeLabels = False,
     ) -> Response:
-        found(audit_id)
-        wanted = None if verdict is None else verdict.verdict()
-        total, page = queries.class_page(
-            store, audit_id, verdict=wanted, label=label, after=after, limit=limit
-        )
-        following = page[-1]["class"] if len(page) == limit else None
-        return Json({"total": total, "items": page, "next_after": following})
+        audit = found(audit_id)
+        asked = ClassesAsked(
+            None if verdict is None else verdict.verdict(), label, search, after, sort.value,
+            descending, limit, offset,
+        )  # fmt: skip
+        kind = None if odd is None else odd.value
+        total, page = classes_asked(store, audit, asked, kind, cache)
+        ordered = sort is ClassOrder.class_ and not descending
+        following = page[-1]["class"] if ordered and len(page) == limit else None
+        others = named_others(store, audit_id, page)
+        items = [item if whole_labels else cut_labels(item) for item in map(measured, page)]
+        return Json({"total": total, "items": items, "others": others, "next_after": following})
+
+    @api.get(
+        "/audits/{audit_id}/odd", response_model=models.OddKinds, responses=_MISSING,
+        summary="Rows worth a look: zero, equal, special, unused",
+    )  # fmt: skip
+    def odd_kinds(audit_id: AuditId) -> Response:
+        audit = found(audit_id)
+        try:
+            return Json({"kinds": described_odd(store, audit, cache), "weights": ""})
+        except Unavailable as why:
+            return Json({"kinds": None, "weights": str(why)})
+
+    @api.get(
+        "/audits/{audit_id}/figures", response_model=models.Dots, responses=_MISSING,
+        summary="The dots of an audit's figures",
+    )  # fmt: skip
+    def figures(audit_id: AuditId, across: Across = Across.class_) -> Response:
+        audit = found(audit_id)
+        try:
+            made = drawn.of(
+                (audit.id, audit.created, across),
+                lambda: figure_dots(store, audit, across is Across.norm, cache),
+            )
+        except Unavailable as why:
+            return Json({**dict.fromkeys(models.Dots.model_fields), "weights": str(why)})
+        return Json({**made, "weights": ""})
 
     @api.get(
         "/audits/{audit_id}/classes/{class_id}", response_model=models.ClassDetail,
         responses=_MISSING, summary="One class: its proof, nearest rows, history",
     )  # fmt: skip
-    def one_class(audit_id: AuditId, class_id: ClassId) -> Response:
+    def one_class(
+        audit_id: AuditId, class_id: ClassId, whole_labels: WholeLabels = False
+    ) -> Response:
         described = described_class(store, found(audit_id), class_id, cache)
         if described is None:
             raise HTTPException(404, f"audit {audit_id} has no class {class_id}")
-        return Json(described)
+        measured(described)
+        return Json(described if whole_labels else cut_labels(described))
 
     @api.get(
         "/audits/{audit_id}/classes/{class_id}/outlook", response_model=models.ClassOutlook,
@@ -186,11 +260,16 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
         after: Annotated[int, Query(ge=1, le=_LARGEST)],
         limit: Limit = 100,
         offset: Offset = 0,
+        whole_labels: WholeLabels = False,
     ) -> Response:
         first, second = found(before), found(after)
-        result = comparisons.of(first, second)
+        result = comparisons.of(
+            (first.id, first.created, second.id, second.created),
+            lambda: compared(store, first, second),
+        )
         changes = result["changes"]
         page = changes[offset : offset + limit]
+        page = page if whole_labels else cut_labels(page)
         following = offset + len(page)
         return Json(
             {
@@ -229,6 +308,7 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
         after_audit: Annotated[int, Query(ge=0, le=_LARGEST)] = 0,
         after_class: Annotated[int, Query(ge=-1, le=_LARGEST)] = -1,
         limit: Limit = 100,
+        whole_labels: WholeLabels = False,
     ) -> Response:
         page = queries.result_page(
             store, model=model, verdict=None if verdict is None else verdict.verdict(),
@@ -237,7 +317,8 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
         last = None
         if len(page) == limit:
             last = {"audit": page[-1]["audit"], "class": page[-1]["class"]}
-        return Json({"items": page, "next_after": last})
+        items = [item if whole_labels else cut_labels(item) for item in map(measured, page)]
+        return Json({"items": items, "next_after": last})
 
     @api.get(
         "/unargmaxable", response_model=models.LostPage,
@@ -264,20 +345,19 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
     return api
 
 
-class _Comparisons:
-    """Audits compared; the last few are kept, because their pages are asked for one by one."""
+class _Kept:
+    """What was made of stored audits; the last few are kept, because it is asked for again."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.kept: OrderedDict[tuple[Any, ...], dict[str, Any]] = OrderedDict()
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self.lock = threading.Lock()
 
-    def of(self, before: StoredAudit, after: StoredAudit) -> dict[str, Any]:
-        key = (before.id, before.created, after.id, after.created)
+    def of(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         with self.lock:
             if key not in self.kept:
-                self.kept[key] = compared(self.store, before, after)
-                while len(self.kept) > _COMPARISONS:
+                self.kept[key] = make()
+                while len(self.kept) > self.most:
                     self.kept.popitem(last=False)
             self.kept.move_to_end(key)
             return self.kept[key]
@@ -288,6 +368,22 @@ def plain_audit(audit: StoredAudit) -> dict[str, Any]:
     plain = {**dataclasses.asdict(audit), "created": audit.created.isoformat()}
     del plain["reading"]
     return {**plain, **json_keys(audit.reading)}
+
+
+def measured(item: dict[str, Any]) -> dict[str, Any]:
+    """A class with how long its label is."""
+    item["label_length"] = None if item["label"] is None else len(item["label"])
+    return item
+
+
+def cut_labels(value: Any) -> Any:
+    """The same with every label cut as on pages."""
+    if isinstance(value, dict):
+        return {
+            key: cut(item) if key == "label" and isinstance(item, str) else cut_labels(item)
+            for key, item in value.items()
+        }
+    return [cut_labels(item) for item in value] if isinstance(value, list) else value
 
 
 def _finite(value: Any) -> Any:

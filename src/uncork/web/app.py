@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -23,10 +21,9 @@ from uncork.store import Store, StoredAudit
 from uncork.web import pages, queries
 from uncork.web.api import Json, make_api
 from uncork.web.guard import Guard
-from uncork.web.stored import shown_stored
+from uncork.web.stored import summary
 from uncork.web.weights import WeightsCache
 
-_PAGES = 4  # reports kept as they were made
 _ABOUT = (
     "What the output layers of audited models can say, and what they can never say. Everything "
     "here reads a store and writes nothing. Lists come in pages: ask again with the `next_…` value "
@@ -50,7 +47,7 @@ def make_app(store: Store, host: str = "127.0.0.1") -> FastAPI:
     )  # fmt: skip
     cache = WeightsCache(store)
     app.include_router(make_api(store, cache))
-    _add_pages(app, store, cache)
+    _add_pages(app, store)
     app.mount("/static", StaticFiles(directory=_folder("uncork.web", "static")))
     app.mount("/assets", StaticFiles(directory=_folder("uncork.report", "assets")))
     _add_errors(app)
@@ -62,9 +59,7 @@ def _folder(package: str, name: str) -> Path:
     return Path(str(files(package).joinpath(name)))
 
 
-def _add_pages(app: FastAPI, store: Store, cache: WeightsCache) -> None:
-    reports = _Reports(store, cache)
-
+def _add_pages(app: FastAPI, store: Store) -> None:
     def page(path: str) -> Any:
         return app.get(path, include_in_schema=False, response_class=HTMLResponse)
 
@@ -74,7 +69,8 @@ def _add_pages(app: FastAPI, store: Store, cache: WeightsCache) -> None:
 
     @page("/audits/{audit_id}")
     def audit(audit_id: AuditId) -> Response:
-        return HTMLResponse(reports.page(_found(store, audit_id)))
+        found = _found(store, audit_id)
+        return HTMLResponse(pages.report(found, summary(found)))
 
     @page("/audits/{audit_id}/classes/{class_id}")
     def one_class(audit_id: AuditId, class_id: ClassId) -> Response:
@@ -104,28 +100,6 @@ def _add_pages(app: FastAPI, store: Store, cache: WeightsCache) -> None:
     @page("/playground/")
     def playground_folder() -> Response:
         return RedirectResponse("/playground")
-
-
-class _Reports:
-    """Reports of stored audits; the last few are kept."""
-
-    def __init__(self, store: Store, cache: WeightsCache) -> None:
-        self.store, self.cache = store, cache
-        self.kept: OrderedDict[tuple[Any, ...], str] = OrderedDict()
-        self.lock = threading.Lock()
-
-    def page(self, audit: StoredAudit) -> str:
-        key = (audit.id, audit.created.isoformat(), audit.reading, audit.also)
-        with self.lock:
-            if key in self.kept:
-                self.kept.move_to_end(key)
-                return self.kept[key]
-        text = pages.report(audit.id, shown_stored(self.store, audit, self.cache))
-        with self.lock:
-            self.kept[key] = text
-            while len(self.kept) > _PAGES:
-                self.kept.popitem(last=False)
-        return text
 
 
 def _found(store: Store, audit_id: int) -> StoredAudit:

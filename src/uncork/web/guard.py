@@ -59,6 +59,8 @@ class Guard:
 
         if not self.is_ours(scope):
             await _refuse(sending, 421, b"this server does not answer for that host")
+        elif scope["method"] == "HEAD":  # what GET would be told, without the content
+            await self.app({**scope, "method": "GET"}, receive, _without_content(sending))
         else:
             await self.app(scope, receive, sending)
 
@@ -76,6 +78,15 @@ class Guard:
         except ValueError:
             return False
         return True
+
+
+def _without_content(send: Any) -> Any:
+    async def sending(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            message = {**message, "body": b""}
+        await send(message)
+
+    return sending
 
 
 def _without_port(host: str) -> str:

@@ -59,7 +59,8 @@ class ClassItem(BaseModel):
     """One class of one audit. JSON may hold any label: lone surrogates come as escapes."""
 
     class_: int = Field(alias="class")
-    label: str | None
+    label: str | None = Field(description="cut after 256 characters, unless whole_labels is asked")
+    label_length: int | None = Field(description="how long the whole label is")
     verdict: VerdictName
     margin: float | None = Field(description="lead at the witness, or minus the slack")
     iterations: int | None
@@ -70,7 +71,38 @@ class ClassItem(BaseModel):
 class ClassPage(BaseModel):
     total: int
     items: list[ClassItem]
-    next_after: int | None
+    others: dict[str, str] = Field(description="labels of the classes that stolen_by names")
+    next_after: int | None = Field(description="null also where another order was asked for")
+
+
+class OddKind(BaseModel):
+    """One kind of odd row; `first` names a few of its classes."""
+
+    kind: str = Field(description="what the classes' odd parameter takes")
+    name: str
+    count: int
+    lost: int = Field(description="how many of them are unargmaxable")
+    groups: int
+    first: list[tuple[int, str | None]]
+
+
+class OddKinds(BaseModel):
+    kinds: list[OddKind] | None
+    weights: str = Field(description="why the weights are not at hand; empty where they are")
+
+
+class Dots(BaseModel):
+    """What a figure is drawn from: of classes on one spot one, and how many there are. Arrays are
+    base64 of little-endian values: ids and counts int32, verdicts uint8, margins and across
+    float32."""
+
+    size: int | None = Field(description="classes in all; null where there is nothing to draw")
+    ids: str | None
+    verdicts: str | None
+    margins: str | None
+    across: str | None
+    counts: str | None
+    weights: str = Field(description="why the weights are not at hand; empty where they are")
 
 
 class ResultItem(ClassItem):
@@ -111,7 +143,16 @@ class Part(BaseModel):
 class MixtureItem(BaseModel):
     parts: list[Part]
     size: int | None = Field(description="how many classes it names; null: all of them take part")
-    origin: str
+    certified: bool = Field(description="certified against the weights just now, or only stored")
+
+
+class Check(BaseModel):
+    """What came of proving the stored verdict from the weights."""
+
+    holds: bool | None = Field(description="null: not checked, or not decided")
+    verdict: VerdictName | None = Field(description="what the weights prove")
+    margin: float | None = Field(description="the margin proven with it")
+    text: str
 
 
 class Near(BaseModel):
@@ -147,7 +188,9 @@ class ClassDetail(ClassItem):
     slack: float | None
     row_length: float | None
     weights: str = Field(description="why the weights are not at hand; empty where they are")
+    check: Check
     mixture: MixtureItem | None
+    stored_parts: list[Part] = Field(description="the largest parts of the audit's own mixture")
     runners_up: list[Next] | None
     nearest: list[Near] | None
     history: list[Past]

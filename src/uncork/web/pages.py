@@ -7,8 +7,12 @@ import re
 from importlib.resources import files
 
 from uncork.report.page import STYLES, doubts, escaped, filled
-from uncork.report.shown import Shown
+from uncork.report.shown import Summary
 from uncork.store import StoredAudit
+from uncork.web.stored import title
+
+_SITE = '<link rel="stylesheet" href="/static/site.css">'
+_ICON = '<link rel="icon" type="image/svg+xml" href="/static/icon.svg">'
 
 
 def audits(store: str) -> str:
@@ -33,8 +37,7 @@ def compare() -> str:
 def one_class(audit: StoredAudit, class_id: int) -> str:
     """One class of one audit."""
     data = {"audit": audit.id, "class": class_id}
-    names = escaped(", ".join([audit.name, *audit.also]))
-    name = f'<a href="/audits/{audit.id}"><bdi>{names}</bdi></a>'
+    name = f'<a href="/audits/{audit.id}"><bdi>{escaped(title(audit))}</bdi></a>'
     main = doubts(audit.reading)
     main += '<div id="class"><p class="soft" role="status">Proving it again …</p></div>'
     return _page(f"Class {class_id}", name, f"Class {class_id:,}", "", main, "class.js", data)
@@ -54,29 +57,32 @@ def problem(status: int, text: str) -> str:
     )
 
 
-def report(audit_id: int, shown: Shown) -> str:
-    """The report of a stored audit, with style and script linked."""
-    script = (
-        '<script type="module" src="/assets/report.js"></script>\n'
-        '<script type="module" src="/static/live.js"></script>'
-    )
-    return filled(shown, _head(), script, _part("navigation.html"), f"/audits/{audit_id}")
+def report(audit: StoredAudit, shown: Summary) -> str:
+    """The report of a stored audit: its classes, figures and odd rows are asked for when seen."""
+    script = '<script type="module" src="/static/report.js"></script>'
+    data = {
+        "audit": audit.id,
+        "size": audit.asked,
+        "counts": shown.counts,
+        "unknown": "potentially unargmaxable" if audit.approximate else "undecided",
+    }
+    return filled(shown, data, _head(), script, _part("navigation.html"))
 
 
 def playground() -> str:
-    """The playground; its style and scripts are links below /static."""
-    return files("uncork.web").joinpath("playground.html").read_text(encoding="utf-8")
+    """The playground among the other pages; its style and scripts are links."""
+    page = files("uncork.web").joinpath("playground.html").read_text(encoding="utf-8")
+    page = page.replace('<link rel="icon" href="data:,">', _ICON + "\n" + _SITE)
+    return page.replace("<header>", _part("navigation.html") + "<header>", 1)
 
 
 def _head() -> str:
     links = [f'<link rel="stylesheet" href="/assets/{name}">' for name in STYLES]
-    links.append('<link rel="stylesheet" href="/static/site.css">')
-    links.append('<link rel="icon" type="image/svg+xml" href="/static/icon.svg">')
-    return "\n".join(links)
+    return "\n".join([*links, _SITE, _ICON])
 
 
 def _page(
-    title: str,
+    page_title: str,
     name: str,
     heading: str,
     lead: str,
@@ -84,9 +90,9 @@ def _page(
     script: str,
     data: dict[str, int] | None = None,
 ) -> str:
-    """`title` and `heading` are plain words of ours; what comes from a store is escaped before."""
+    """`page_title` and `heading` are words of ours; what comes from a store is escaped before."""
     parts = {
-        "title": f"{title} · uncork",
+        "title": f"{page_title} · uncork",
         "head": _head(),
         "data": f" data-page='{json.dumps(data)}'" if data else "",
         "navigation": _part("navigation.html"),

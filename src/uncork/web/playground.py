@@ -22,7 +22,7 @@ MOST_CLASSES = 10  # as many as the page has colours for
 _LARGEST = 1e6  # what the page's own fields take
 _LONGEST_LABEL = 16
 
-_STYLE = re.compile(r'<link rel="stylesheet" href="(static/[\w-]+\.css)">')
+_STYLE = re.compile(r'<link rel="stylesheet" href="((?:static|assets)/[\w-]+\.css)">')
 _SCRIPT = re.compile(r'<script src="(static/[\w-]+\.js)"></script>')
 
 
@@ -38,7 +38,8 @@ def standalone(head: Head | None = None) -> str:
 
     def inside(tag: str) -> Any:
         def replaced(match: re.Match[str]) -> str:
-            text = folder.joinpath(match.group(1)).read_text(encoding="utf-8")
+            package = "uncork.report" if match.group(1).startswith("assets") else "uncork.web"
+            text = files(package).joinpath(match.group(1)).read_text(encoding="utf-8")
             digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
             digests[tag].append(f"'sha256-{digest}'")
             return f"<{tag}>{text}</{tag}>"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +13,15 @@ from uncork.audit.verdict import Verdict
 from uncork.domain import Domain
 from uncork.store import Store, StoredAudit, schema
 from uncork.store.keys import make_key
-from uncork.store.queries import SINCE, audit_query, filtered, matching, plain, stored
+from uncork.store.queries import (
+    SINCE,
+    audit_query,
+    escaped,
+    filtered,
+    matching,
+    plain,
+    stored,
+)
 
 ORDERS = {
     "id": schema.audits.c.id,
@@ -26,7 +36,15 @@ ORDERS = {
     "undecided": schema.audits.c.undecided,
     "created": SINCE,
 }
+CLASS_ORDERS = {
+    "class": schema.results.c.class_id,
+    "label": schema.results.c.label,
+    "verdict": schema.results.c.verdict,
+    "margin": schema.results.c.margin,
+}
 _BATCH = 20_000
+_SOME = 500  # classes asked for by number at once
+_CODE_POINT = re.compile(r"[uU]\+([0-9a-fA-F]{2,6})")
 
 
 def audit_page(
@@ -81,14 +99,79 @@ def class_page(
     *,
     verdict: Verdict | None,
     label: str | None,
+    search: str | None,
     after: int,
+    order: str,
+    descending: bool,
     limit: int,
+    offset: int,
 ) -> tuple[int, list[dict[str, Any]]]:
-    """How many classes of an audit fit, and those that follow `after`."""
-    counted = filtered(select(func.count()).select_from(schema.results), audit_id, verdict, label)
+    """How many classes of an audit fit, and one page of them in an order.
+
+    First the numbers alone, then the rows of one page: sorting and passing over never carry a row.
+    """
+    c = schema.results.c
+    fits = filtered(select(c.class_id), audit_id, verdict, label)
+    if search is not None and search.strip():
+        fits = fits.where(_sought(store, search.strip()))
+    by = CLASS_ORDERS[order]
+    keys: list[Any] = [by.desc() if descending else by.asc()]
+    if by is not c.class_id:  # in the order of their numbers the table's own key has them
+        keys = [by.is_(None), *keys, c.class_id]
+    page = fits.where(c.class_id > after).order_by(*keys).limit(limit).offset(offset)
+    # PostgreSQL looks at every label for one page already, so it counts on the way; SQLite stops
+    # when the page is full.
+    at_once = search is not None and after < 0 and not is_sqlite(store)
+    if at_once:
+        page = page.add_columns(func.count().over())
     with store.database.reading() as connection:
-        total = int(connection.execute(counted).scalar_one())
-    return total, store.classes(audit_id, verdict=verdict, label=label, after=after, limit=limit)
+        rows = connection.execute(page).all()
+        ids = [int(row[0]) for row in rows]
+        if at_once and rows:
+            total = int(rows[0][1])
+        elif len(ids) < limit and not offset and after < 0:  # that page was all there is
+            total = len(ids)
+        else:
+            counted = select(func.count()).select_from(fits.subquery())
+            total = int(connection.execute(counted).scalar_one())
+    return total, classes_of(store, audit_id, ids)
+
+
+def classes_of(store: Store, audit_id: int, ids: list[int]) -> list[dict[str, Any]]:
+    """These classes of an audit, in this order; those it does not have are left out."""
+    c = schema.results.c
+    known: dict[int, dict[str, Any]] = {}
+    for start in range(0, len(ids), _SOME):
+        some = ids[start : start + _SOME]
+        query = select(schema.results).where(c.audit_id == audit_id, c.class_id.in_(some))
+        with store.database.reading() as connection:
+            rows = connection.execute(query)
+            known.update((row.class_id, plain(dict(row._mapping))) for row in rows)
+    return [known[t] for t in ids if t in known]
+
+
+def is_sqlite(store: Store) -> bool:
+    return store.database.url.get_backend_name() == "sqlite"
+
+
+def _sought(store: Store, text: str) -> Any:
+    """Labels that hold a text in any case, the class of that number, the code point U+…."""
+    c = schema.results.c
+
+    def holds(part: str) -> Any:
+        within = f"%{escaped(part)}%"
+        if is_sqlite(store):  # whose LIKE takes upper and lower case of ASCII as one
+            return c.label.like(within, escape="\\")
+        # The same and as quick: other collations lower every label in full.
+        return c.label.collate("C").ilike(within, escape="\\")
+
+    found = holds(text)
+    if text.isascii() and text.isdigit() and int(text) < 2**31:
+        found = found | (c.class_id == int(text))
+    code = _CODE_POINT.fullmatch(text)
+    if code is not None and int(code[1], 16) <= sys.maxunicode:
+        found = found | holds(chr(int(code[1], 16)))
+    return found
 
 
 def one_class(store: Store, audit_id: int, class_id: int) -> dict[str, Any] | None:
@@ -101,8 +184,8 @@ def labels_of(store: Store, audit_id: int, classes: list[int]) -> dict[int, tupl
     """Label and verdict of some classes, where the audit has them."""
     c = schema.results.c
     known: dict[int, tuple[str, str]] = {}
-    for start in range(0, len(classes), 500):
-        some = classes[start : start + 500]
+    for start in range(0, len(classes), _SOME):
+        some = classes[start : start + _SOME]
         query = select(c.class_id, c.label, c.verdict).where(
             c.audit_id == audit_id, c.class_id.in_(some)
         )

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from uncork.audit.verdict import Verdict
-from uncork.domain import parse_domain
+from uncork.domain import Domain, parse_domain
 from uncork.errors import UncorkError
 from uncork.report.neighbours import nearest_rows, row_norms, runners_up
-from uncork.report.shown import Blend, Shown, base_name
+from uncork.report.shown import Blend, Shown, Summary, base_name
 from uncork.report.wording import answer, checking_commands, in_words, on_the_command_line
 from uncork.store import Store, StoredAudit
 from uncork.web.queries import (
@@ -22,11 +22,12 @@ from uncork.web.queries import (
     same_name,
     unreached_classes,
 )
-from uncork.web.weights import Unavailable, Weights, WeightsCache
+from uncork.web.weights import SECONDS, Unavailable, Weights, WeightsCache
 
 _PARTS = 24  # of a mixture, in the answer about one class
 _NEAREST = 8
 _HISTORY = 200
+_UNKNOWN = Verdict.UNDECIDED
 _COUNTS = ("argmaxable", "unargmaxable", "tied", "undecided")
 
 
@@ -49,13 +50,8 @@ def shown_stored(store: Store, audit: StoredAudit, cache: WeightsCache) -> Shown
         weights = None
     if weights is not None and weights.head.labels is not None and labels:
         labels = {**dict(enumerate(weights.head.labels)), **labels}
-    counts = {name: int(getattr(audit, name)) for name in _COUNTS}
-    some = audit.asked < audit.classes
     return Shown(
-        name=_title(audit),
-        answer=answer(counts, audit.asked, some, audit.approximate),
-        facts=_facts(audit, weights, some),
-        counts=counts,
+        **vars(summary(audit)),
         ids=classes,
         verdicts=np.array([row[1] for row in rows], dtype=np.uint8),
         margins=np.array([math.nan if row[2] is None else row[2] for row in rows]),
@@ -65,23 +61,35 @@ def shown_stored(store: Store, audit: StoredAudit, cache: WeightsCache) -> Shown
         groups=[] if weights is None else [list(group) for group in weights.odd.tied_rows],
         reasons=reasons,
         odd=None if weights is None else weights.odd,
+    )
+
+
+def summary(audit: StoredAudit) -> Summary:
+    """What the store says of an audit as a whole: no class is looked at, no weights are read."""
+    counts = {name: int(getattr(audit, name)) for name in _COUNTS}
+    some = audit.asked < audit.classes
+    return Summary(
+        name=title(audit),
+        answer=answer(counts, audit.asked, some, audit.approximate),
+        facts=_facts(audit, some),
+        counts=counts,
         reading=audit.reading,
     )
 
 
-def _title(audit: StoredAudit) -> str:
+def title(audit: StoredAudit) -> str:
+    """What a page calls an audit: its names, or the last part of where it is from."""
     own = audit.name if audit.name != audit.source else base_name(audit.source)
     return ", ".join([own, *audit.also])
 
 
-def _facts(audit: StoredAudit, weights: Weights | None, some: bool) -> dict[str, Any]:
-    domain = None if weights is None else weights.domain
-    if domain is None:
-        try:
-            domain = parse_domain(audit.domain)
-            domain.check(audit.features)
-        except UncorkError:
-            domain = None
+def _facts(audit: StoredAudit, some: bool) -> dict[str, Any]:
+    domain: Domain | None
+    try:
+        domain = parse_domain(audit.domain)
+        domain.check(audit.features)
+    except UncorkError:  # its arrays are not in the text
+        domain = None
     option = "auto" if domain is None else on_the_command_line(domain)
     return {
         "source": audit.source,
@@ -90,11 +98,14 @@ def _facts(audit: StoredAudit, weights: Weights | None, some: bool) -> dict[str,
         "features": audit.features,
         "dtype": audit.dtype,
         "bias": audit.has_bias,
-        "assumed": audit.domain if domain is None else in_words(domain, audit.features),
+        "assumed": (
+            f"every input of {audit.domain}" if domain is None else in_words(domain, audit.features)
+        ),
         "domain": audit.domain,
         "check": checking_commands(audit.source, option, audit.has_bias),
         "approximate": audit.approximate,
         "proven": audit.proven,
+        "stored": True,
         "made": (
             f"uncork {audit.uncork}, {audit.seconds.get('total', 0.0):.1f} s on {audit.device}, "
             f"{audit.created:%Y-%m-%d %H:%M} UTC"
@@ -113,10 +124,12 @@ def described_class(
     described: dict[str, Any] = {
         **row,
         "stolen_by": [[int(i), float(share)] for i, share in row["stolen_by"] or []],
+        "stored_parts": [],
         "audit": audit.id,
         "name": audit.name,
         "weights": "",
         "slack": None,
+        "check": _check(None, None, ""),
         "mixture": None,
         "runners_up": None,
         "nearest": None,
@@ -124,12 +137,14 @@ def described_class(
     }
     if row["verdict"] == "unargmaxable" and row["margin"] is not None:
         described["slack"] = abs(row["margin"])
-    if described["stolen_by"]:
-        described["mixture"] = _mixture(described["stolen_by"], None, "as stored")
     try:
         _prove(described, audit, class_id, cache)
     except Unavailable as why:
         described["weights"] = str(why)
+        described["check"] = _check(None, None, f"As stored, and not checked: {why}.")
+    if described["check"]["holds"] is None and described["stolen_by"]:
+        described["mixture"] = _mixture(described["stolen_by"], None, False)
+    described["stored_parts"] = _mixture(described["stolen_by"], None, False)["parts"]
     described["history"] = _history(store, audit, row)
     _name_others(store, audit, described, cache)
     return described
@@ -145,16 +160,18 @@ def _prove(
         {"class": int(i), "distance": float(d)} for i, d in zip(near[0], apart[0], strict=True)
     ]
     described["row_length"] = float(np.linalg.norm(head.take(asked)[0]))
-    proven = cache.proof(audit, class_id)
+    proof = cache.proof(audit, class_id)
+    said, proven = Verdict[described["verdict"].upper()], proof.audit
+    found = Verdict(int(proven.proofs.verdicts[class_id]))
+    margin = None if found is Verdict.UNDECIDED else proven.margin(class_id)
+    described["check"] = _check(found, margin, _checked(said, found, proof.own))
+    described["check"]["holds"] = None if _UNKNOWN in (said, found) else said == found
     mixture = proven.mixture(class_id)
-    if mixture is not None and described["verdict"] == "unargmaxable":
+    if mixture is not None and found is Verdict.UNARGMAXABLE:
         alone = mixture.tilt is None and not mixture.bulk
-        described["mixture"] = _mixture(
-            [[i, share] for i, share in mixture.top(_PARTS)],
-            len(mixture.classes) if alone else None,
-            "proven again from the weights",
-        )
-    elif described["verdict"] in ("argmaxable", "tied"):
+        parts = [[i, share] for i, share in mixture.top(_PARTS)]
+        described["mixture"] = _mixture(parts, len(mixture.classes) if alone else None, True)
+    elif found in (Verdict.ARGMAXABLE, Verdict.TIED):
         others, leads = runners_up(proven, head, asked, _NEAREST)
         described["runners_up"] = [
             {"class": int(i), "lead": float(lead)}
@@ -163,11 +180,38 @@ def _prove(
         ]
 
 
-def _mixture(parts: list[Any], size: int | None, origin: str) -> dict[str, Any]:
+def _checked(said: Verdict, found: Verdict, own: bool | None) -> str:
+    """What came of proving a stored verdict from the weights, in words."""
+    broken = "The proof in the audit's certificates does not hold. " if own is False else ""
+    if found is _UNKNOWN:
+        if said is _UNKNOWN:
+            return f"{broken}Nothing was proven in {SECONDS:g} s now either."
+        return (
+            f"{broken}This is the verdict as stored: it was not proven again from the weights "
+            f"within {SECONDS:g} s."
+        )
+    if said is _UNKNOWN:
+        return f"{broken}The audit left it undecided; the weights prove it {found}, just now."
+    if said != found:
+        return (
+            f"{broken}The stored verdict does not hold. The store says {said}; the weights prove "
+            f"the class {found}, certified just now."
+        )
+    if own:
+        return "The audit's own proof, certified against the weights just now."
+    return f"{broken}Proven anew from the weights, and certified, just now."
+
+
+def _check(verdict: Verdict | None, margin: float | None, text: str) -> dict[str, Any]:
+    said = None if verdict is None else str(verdict)
+    return {"holds": None, "verdict": said, "margin": margin, "text": text}
+
+
+def _mixture(parts: list[Any], size: int | None, certified: bool) -> dict[str, Any]:
     return {
         "parts": [{"class": int(i), "share": float(share)} for i, share in parts],
         "size": size,
-        "origin": origin,
+        "certified": certified,
     }
 
 
@@ -203,6 +247,7 @@ def _name_others(
     """Give the classes that are named their labels and verdicts."""
     entries = [
         *(described["mixture"] or {"parts": []})["parts"],
+        *described["stored_parts"],
         *(described["nearest"] or []),
         *(described["runners_up"] or []),
     ]

@@ -9,12 +9,18 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
+import numpy as np
+
 from uncork.audit import Audit
+from uncork.audit.backend import choose_backend
+from uncork.audit.certify import Certifier
 from uncork.audit.run import audit as decide
+from uncork.audit.verdict import Verdict
+from uncork.audit.verify import verify_proofs
 from uncork.domain import Domain, parse_domain
 from uncork.errors import UncorkError
 from uncork.head import Head
@@ -28,7 +34,7 @@ from uncork.web.queries import is_of_domain
 
 _KEPT = 2  # heads in memory at once
 _PROOFS = 256
-_SECONDS = 20.0  # spent on one class
+SECONDS = 20.0  # spent on one class
 _MOST_DRAWN = 100_000_000  # numbers of a random head
 _RANDOM = re.compile(r"random:(normal|uniform),(\d{1,9})x(\d{1,9}),seed=(\d{1,18})(,bias)?")
 
@@ -42,6 +48,18 @@ class Weights:
     odd: OddRows
 
 
+@dataclass
+class Proof:
+    """What the weights say of one class, certified: an audit of that class alone.
+
+    `own` says whether the proof is the stored audit's own: True, it is; False, its own is in its
+    certificates and does not hold, this is another; None, its own is not at hand.
+    """
+
+    audit: Audit
+    own: bool | None
+
+
 class Unavailable(Exception):
     """Why the weights of an audit are not at hand."""
 
@@ -53,7 +71,8 @@ class WeightsCache:
         self._store = store
         self._lock = threading.Lock()
         self._heads: OrderedDict[tuple[int, datetime], Weights | str] = OrderedDict()
-        self._proofs: OrderedDict[tuple[int, datetime, int], Audit] = OrderedDict()
+        self._proofs: OrderedDict[tuple[int, datetime, int], Proof] = OrderedDict()
+        self._certificates: tuple[tuple[str, int, int], Audit] | None = None
         self._outlooks: OrderedDict[tuple[int, datetime, int], Outlook] = OrderedDict()
 
     def of(self, stored: StoredAudit) -> Weights:
@@ -75,7 +94,7 @@ class WeightsCache:
 
     def outlook(self, stored: StoredAudit, class_id: int) -> Outlook:
         """How near the class comes to first place, from the weights, or `Unavailable`."""
-        proof = self.proof(stored, class_id)
+        proof = self.proof(stored, class_id).audit
         head = self.of(stored).head.replace(domain=proof.domain)
         key = (stored.id, stored.created, class_id)
         with self._lock:
@@ -85,8 +104,9 @@ class WeightsCache:
                     self._outlooks.popitem(last=False)
             return self._outlooks[key]
 
-    def proof(self, stored: StoredAudit, class_id: int) -> Audit:
-        """The class decided anew from the weights, or `Unavailable`."""
+    def proof(self, stored: StoredAudit, class_id: int) -> Proof:
+        """The class certified from the weights, or `Unavailable`: by the proof in the audit's
+        certificates where they are at hand, else decided anew."""
         weights = self.of(stored)
         if weights.domain is None:
             raise Unavailable(f"the domain {stored.domain} cannot be read back from the store")
@@ -94,12 +114,53 @@ class WeightsCache:
         with self._lock:
             if key not in self._proofs:
                 head = weights.head.replace(domain=weights.domain)
-                self._proofs[key] = decide(
-                    head, classes=[class_id], device="cpu", time_limit=_SECONDS, progress=False
-                )
+                self._proofs[key] = self._prove(stored, head, class_id)
                 while len(self._proofs) > _PROOFS:
                     self._proofs.popitem(last=False)
             return self._proofs[key]
+
+    def _prove(self, stored: StoredAudit, head: Head, class_id: int) -> Proof:
+        own = self._own(stored, head, class_id)
+        if own is not None and own.proofs.verdicts[class_id] != Verdict.UNDECIDED:
+            return Proof(own, True)
+        anew = decide(head, classes=[class_id], device="cpu", time_limit=SECONDS, progress=False)
+        return Proof(anew, None if own is None else False)
+
+    def _own(self, stored: StoredAudit, head: Head, class_id: int) -> Audit | None:
+        """The class in the audit's certificates, undecided there if its proof does not hold."""
+        audit = self._certified(stored)
+        if audit is None or audit.fingerprint != head.fingerprint or audit.domain != head.domain:
+            return None
+        if not class_id < audit.classes == head.classes:
+            return None
+        if audit.proofs.verdicts[class_id] == Verdict.UNDECIDED:
+            return None
+        proofs = audit.proofs.copy()
+        group = proofs.group_of(class_id)
+        kept = {class_id} if group is None else {class_id, int(group[0])}
+        others = np.setdiff1d(np.arange(audit.classes), sorted(kept))
+        proofs.verdicts[others] = Verdict.UNDECIDED
+        backend = choose_backend("cpu", 1)
+        failed = verify_proofs(Certifier(head, head.domain, backend), proofs, backend).failed
+        if class_id in failed:
+            proofs.verdicts[class_id] = Verdict.UNDECIDED
+        return replace(audit, proofs=proofs, head=head)
+
+    def _certified(self, stored: StoredAudit) -> Audit | None:
+        """The audit's certificate file, if it is there and can be read; the last one is kept."""
+        if not stored.certificates:
+            return None
+        try:
+            found = Path(stored.certificates).stat()
+        except (OSError, ValueError):
+            return None
+        key = (str(stored.certificates), found.st_mtime_ns, found.st_size)
+        if self._certificates is None or self._certificates[0] != key:
+            try:
+                self._certificates = (key, Audit.load(key[0]))
+            except UncorkError:
+                return None
+        return self._certificates[1]
 
 
 def _load(stored: StoredAudit, store: Store) -> Weights:

@@ -1,6 +1,6 @@
 // Figures on canvas: every class a dot, and histograms of margins and norms.
 import { VERDICTS } from "./data.js";
-import { histogram, linearScale, signedScale, tickText } from "./scales.js";
+import { histogram, linearScale, signedScale } from "./scales.js";
 import { element, labelNode, short, whole } from "./text.js";
 
 const LEFT = 68, RIGHT = 10, TOP = 10, BOTTOM = 40;
@@ -50,7 +50,7 @@ class Chart {
     pen.textBaseline = "top";
     let until = -Infinity;
     for (const tick of [...scale.ticks].sort((a, b) => a - b)) {
-      const x = LEFT + scale.at(tick), text = tickText(tick), half = pen.measureText(text).width / 2;
+      const x = LEFT + scale.at(tick), text = scale.text(tick), half = pen.measureText(text).width / 2;
       if (x - half < until + 6 || x < LEFT - 1 || x > LEFT + this.width + 1) continue;
       pen.fillText(text, x, TOP + this.height + 6);
       until = x + half;
@@ -74,7 +74,7 @@ class Chart {
       pen.stroke();
       if (y > until - 13) continue;
       pen.fillStyle = c.soft;
-      pen.fillText(tickText(tick), LEFT - 8, y);
+      pen.fillText(scale.text(tick), LEFT - 8, y);
       until = y;
     }
     pen.save();
@@ -99,7 +99,7 @@ export class Scatter extends Chart {
       if (row >= 0) this.opened(row);
     });
     const lost = classes.counts.unargmaxable;
-    this.canvas.setAttribute("aria-label", `${title}: ${whole(classes.size)} classes, ${whole(lost)} of them below zero, never first. ` +
+    this.canvas.setAttribute("aria-label", `${title}: ${whole(classes.total ?? classes.size)} classes, ${whole(lost)} of them below zero, never first. ` +
       "The table above holds the same numbers.");
   }
 
@@ -159,7 +159,7 @@ export class Scatter extends Chart {
     const { classes } = this, id = classes.ids[row], label = classes.label(id);
     this.hint.replaceChildren();
     if (label !== null) this.hint.append(labelNode(label, 24), " ");
-    this.hint.append(`class ${id}, margin ${short(classes.margins[row])}`);
+    this.hint.append(`class ${whole(id)}, margin ${short(classes.margins[row])}`);
     const right = event.clientX > innerWidth - 220;
     this.hint.style.left = right ? "" : event.clientX + 14 + "px";
     this.hint.style.right = right ? innerWidth - event.clientX + 14 + "px" : "";
@@ -188,7 +188,7 @@ export class Histogram extends Chart {
     const padding = (this.high - this.low || 1) * 0.02;
     const x = this.signed ? signedScale(values, this.width) : linearScale(this.low - padding, this.high + padding, this.width);
     const bins = Math.max(12, Math.min(80, Math.floor(this.width / 7)));
-    const counts = histogram(values, classes.verdicts, VERDICTS.length, x, this.width, bins);
+    const counts = histogram(values, classes.verdicts, VERDICTS.length, x, this.width, bins, classes.each);
     let most = 1;
     for (let bin = 0; bin < bins; bin++) most = Math.max(most, counts.reduce((sum, kind) => sum + kind[bin], 0));
     const y = linearScale(0, most * 1.05, this.height);

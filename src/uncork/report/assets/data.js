@@ -9,7 +9,8 @@ function bytesOf(text) {
   return bytes;
 }
 
-function unpack(text, Kind) {
+/** An array from its bytes in base64. */
+export function unpack(text, Kind) {
   return new Kind(bytesOf(text).buffer);
 }
 

@@ -10,8 +10,8 @@ function range(lower, upper, write) {
 
 /** The panel of one class. `opened` is called with the id of another class that was chosen in it. */
 export class Detail {
-  constructor(dialog, classes, live, opened) {
-    Object.assign(this, { dialog, classes, live, opened });
+  constructor(dialog, classes, opened) {
+    Object.assign(this, { dialog, classes, opened });
     dialog.addEventListener("click", event => { if (event.target === dialog) dialog.close(); });
   }
 
@@ -28,17 +28,7 @@ export class Detail {
     const parts = [bar, this.title(id, label)];
     if (label !== null && label !== "") parts.push(element("div", "code-points", codePoints(label)));
     parts.push(this.statement(row), ...this.proof(row), this.numbers(row), ...this.near(id));
-    const more = element("div"); // what a page that is served adds
-    parts.push(more);
-    if (this.live) {
-      const link = element("a", "", "Everything about this class");
-      link.href = `${this.live}/classes/${id}`;
-      parts.push(element("p"));
-      parts.at(-1).append(link);
-    }
     this.dialog.replaceChildren(...parts);
-    this.dialog.shown = { id, place: more };
-    this.dialog.dispatchEvent(new Event("uncork-shown"));
     if (!this.dialog.open) this.dialog.showModal();
     this.dialog.scrollTop = 0;
     close.focus();

@@ -2,23 +2,14 @@
 import { Classes, VERDICTS } from "./data.js";
 import { Histogram, Scatter } from "./charts.js";
 import { Detail } from "./detail.js";
+import { ABOUT, FEW, ORDER, copying, figures, selects, tiles } from "./parts.js";
 import { Table } from "./table.js";
 import { themeButton } from "./theme.js";
 import { element, labelNode, percent, short, whole } from "./text.js";
 
 const get = id => document.getElementById(id);
 const classes = new Classes(JSON.parse(get("data").textContent));
-const live = document.body.dataset.live;
 const NAMES = { argmaxable: "argmaxable", unargmaxable: "unargmaxable", tied: "tied", undecided: classes.unknown };
-const ABOUT = {
-  unargmaxable: "Never the argmax, whatever the input. The margin, below zero, says how far behind the class always stays, at least (its " +
-    "slack). Stolen by: the classes whose mixture beats it, largest shares first.",
-  argmaxable: "Each can be the argmax. Margin: by how much it leads at its witness, at least; a small one means that few inputs reach it.",
-  tied: "Equal, weight for weight, to another class: first only together with it.",
-  undecided: "Nothing is claimed about these.",
-  all: "Margin: above zero, by how much a class leads at its witness; below zero, how far behind an unargmaxable class always stays.",
-};
-const FEW = 3; // thieves named in a row
 const FAST = 3e4; // classes up to which typing filters at once
 let filter = ["unargmaxable", "undecided", "tied"].find(name => classes.counts[name]) || "all";
 let order = filter === "unargmaxable" ? ["margin", 1] : ["class", 1];
@@ -51,12 +42,12 @@ for (let row = 0; row < classes.size; row++) {
 
 function named(id, most) {
   const label = classes.label(id);
-  return label === null ? element("span", "", "class " + id) : labelNode(label, most);
+  return label === null ? element("span", "", "class " + whole(id)) : labelNode(label, most);
 }
 
 function fill(cell, key, row) {
   const id = classes.ids[row], verdict = classes.verdict(row), outlook = classes.outlook;
-  if (key === "class") cell.textContent = id;
+  if (key === "class") cell.textContent = whole(id);
   else if (key === "label") cell.append(named(id, 80));
   else if (key === "verdict") cell.append(element("i", "dot " + verdict), NAMES[verdict]);
   else if (key === "norm") cell.textContent = short(classes.norms[row]);
@@ -124,46 +115,6 @@ function open(id) {
   history.replaceState(null, "", "#class=" + id);
 }
 
-function tiles() {
-  for (const name of ["unargmaxable", "argmaxable", "tied", "undecided"]) {
-    const n = classes.counts[name], tile = element("button");
-    tile.type = "button";
-    tile.dataset.name = name;
-    tile.disabled = !n;
-    tile.append(element("b", "", whole(n)), element("i", "dot " + name), element("span", "", `${NAMES[name]}, ${percent(n / Math.max(1, classes.size))}`));
-    tile.addEventListener("click", () => {
-      choose(name);
-      get("classes").scrollIntoView({ block: "start" });
-    });
-    get("tiles").append(tile);
-    if (!n) continue;
-    const part = element("i", name);
-    part.style.flex = `${n} 0 0`;
-    get("proportion").append(part);
-  }
-}
-
-function selects(shown) {
-  const add = (select, value, text) => {
-    const option = element("option", "", text);
-    option.value = value;
-    select.append(option);
-  };
-  add(get("filter"), "all", "every class");
-  for (const name of ["unargmaxable", "argmaxable", "tied", "undecided"]) if (classes.counts[name]) add(get("filter"), name, NAMES[name]);
-  (classes.odd || []).forEach((kind, k) => add(get("filter"), "odd" + k, "rows: " + kind.name));
-  for (const column of shown.filter(column => column.sortable)) {
-    add(get("sort"), column.key + " 1", column.title + " ↑");
-    add(get("sort"), column.key + " -1", column.title + " ↓");
-  }
-  get("filter").addEventListener("change", event => choose(event.target.value));
-  get("sort").addEventListener("change", event => {
-    const [key, sign] = event.target.value.split(" ");
-    order = [key, Number(sign)];
-    refresh();
-  });
-}
-
 function oddRows() {
   const box = get("odd");
   if (!classes.odd) {
@@ -196,7 +147,7 @@ function oddRows() {
   });
 }
 
-function figures() {
+function charts() {
   const opened = row => open(classes.ids[row]), hint = get("hint");
   const made = [];
   if (classes.norms) {
@@ -209,48 +160,30 @@ function figures() {
     made.push(new Histogram("Margins", "how many classes have which", classes, { values: classes.margins, signed: true, acrossTitle: "margin" }));
   }
   if (classes.norms) made.push(new Histogram("Lengths of rows", "how many classes have which", classes, { values: classes.norms, signed: false, acrossTitle: "length" }));
-  get("charts").replaceChildren(...made.map(chart => chart.figure));
-  get("figures").hidden = false;
-  const legend = element("div", "legend");
-  for (const name of ["unargmaxable", "argmaxable", "tied", "undecided"]) {
-    if (!classes.counts[name]) continue;
-    const entry = element("span");
-    entry.append(element("i", "dot " + name), NAMES[name]);
-    legend.append(entry);
-  }
-  get("charts").before(legend);
-  const draw = () => made.forEach(chart => chart.draw());
-  let waiting = 0;
-  const later = () => {
-    cancelAnimationFrame(waiting);
-    waiting = requestAnimationFrame(draw);
-  };
-  new ResizeObserver(later).observe(get("charts"));
-  // Paper is white, whatever the screen is.
-  const root = document.documentElement;
-  let theme;
-  addEventListener("beforeprint", () => {
-    theme = root.dataset.theme;
-    root.dataset.theme = "light";
-    draw();
-  });
-  addEventListener("afterprint", () => {
-    if (theme === undefined) delete root.dataset.theme;
-    else root.dataset.theme = theme;
-    later();
-  });
-  return later;
+  return made;
 }
 
 const shown = columns();
 const table = new Table(get("table"), { columns: shown, caption: "Classes", fill, opened: row => open(classes.ids[row]), sorted: sortBy });
-const detail = new Detail(get("detail"), classes, live, open);
-tiles();
-selects(shown);
+const detail = new Detail(get("detail"), classes, open);
+tiles(classes.counts, classes.size, NAMES, choose);
+selects(
+  [
+    ["all", "every class"], ...ORDER.filter(name => classes.counts[name]).map(name => [name, NAMES[name]]),
+    ...(classes.odd || []).map((kind, k) => ["odd" + k, "rows: " + kind.name]),
+  ],
+  shown.filter(column => column.sortable).flatMap(({ key, title }) => [[key + " 1", title + " ↑"], [key + " -1", title + " ↓"]]),
+  choose,
+  chosen => {
+    order = chosen;
+    refresh();
+  },
+);
 get("classes").hidden = false;
 refresh();
 oddRows();
-themeButton(get("theme"), figures());
+themeButton(get("theme"), figures(charts(), classes.counts, NAMES));
+copying();
 
 let typing = 0;
 get("search").addEventListener("input", () => {
@@ -266,15 +199,6 @@ get("search").addEventListener("keydown", event => {
 get("detail").addEventListener("close", () => {
   history.replaceState(null, "", location.pathname + location.search);
   if (rows.length) table.activate(table.active, true);
-});
-get("copy").addEventListener("click", () => {
-  const range = document.createRange();
-  range.selectNodeContents(get("commands"));
-  getSelection().removeAllRanges();
-  getSelection().addRange(range);
-  const said = done => { get("copy").textContent = done ? "Copied" : "Selected: press Ctrl-C"; };
-  if (navigator.clipboard) navigator.clipboard.writeText(get("commands").textContent).then(() => said(true), () => said(false));
-  else said(false);
 });
 const wanted = /^#class=(\d+)$/.exec(location.hash);
 if (wanted) open(Number(wanted[1]));

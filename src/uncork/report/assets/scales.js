@@ -1,5 +1,5 @@
 // Axes: from values to places, with ticks that people can read.
-import { superscript } from "./text.js";
+import { superscript, whole } from "./text.js";
 
 /** Evenly spaced, from low to high. */
 export function linearScale(low, high, length) {
@@ -7,7 +7,12 @@ export function linearScale(low, high, length) {
   const step = niceStep(span / Math.max(2, length / 90));
   const ticks = [];
   for (let tick = Math.ceil(low / step) * step; tick <= high + step * 1e-9; tick += step) ticks.push(Math.abs(tick) < step / 1e6 ? 0 : tick);
-  return { at: x => ((x - low) / span) * length, ticks, low, high };
+  return { at: x => ((x - low) / span) * length, ticks, low, high, text: step >= 1 && Math.max(-low, high) < 1e8 ? inFull : tickText };
+}
+
+/** A whole number as text, in full: along an even axis every tick is written alike. */
+function inFull(x) {
+  return (x < 0 ? "−" : "") + whole(Math.abs(x));
 }
 
 function niceStep(rough) {
@@ -39,22 +44,22 @@ export function signedScale(values, length) {
   const room = Math.max(2, length / 34), every = Math.max(1, Math.ceil((to - from) / room));
   for (let power = 0; 1 + power <= to; power += every) ticks.push(10 ** (exponent + power));
   for (let power = 0; 1 + power <= -from; power += every) ticks.push(-(10 ** (exponent + power)));
-  return { at: x => ((squeeze(x) - start) / span) * length, ticks, low, high };
+  return { at: x => ((squeeze(x) - start) / span) * length, ticks, low, high, text: tickText };
 }
 
-/** Counts of values by bins of equal width on a scale: bins[kind][bin]. */
-export function histogram(values, kinds, kindCount, scale, length, bins) {
+/** Counts of values by bins of equal width on a scale: bins[kind][bin]; `each` says how often a value stands there, once if not. */
+export function histogram(values, kinds, kindCount, scale, length, bins, each) {
   const counts = Array.from({ length: kindCount }, () => new Float64Array(bins));
   values.forEach((x, k) => {
     if (!Number.isFinite(x)) return;
     const bin = Math.min(bins - 1, Math.max(0, Math.floor((scale.at(x) / length) * bins)));
-    counts[kinds[k]][bin]++;
+    counts[kinds[k]][bin] += each ? each[k] : 1;
   });
   return counts;
 }
 
 /** A tick as text: powers of ten where numbers would be long. */
-export function tickText(x) {
+function tickText(x) {
   if (x === 0) return "0";
   const size = Math.abs(x), sign = x < 0 ? "−" : "";
   if (size >= 0.001 && size < 100000) return sign + Number(size.toPrecision(3)).toLocaleString("en", { maximumFractionDigits: 6 });

@@ -7,6 +7,9 @@ const WIDE_ROW = 42, NARROW_ROW = 64, HEADER = 40;
 const narrow = matchMedia("(max-width: 44rem)");
 
 /**
+ * Items are an array, or anything with a length and at(place) that gives undefined for what is still on its way; `arrived` draws such
+ * rows again.
+ *
  * columns: [{key, title, className, track, sortable}]; fill(cell, column, item) draws one cell of an item;
  * opened(item, place) is called for the row that was chosen; sorted(key) when a heading was.
  */
@@ -105,7 +108,7 @@ export class Table {
   }
 
   add(place, isLast = false) {
-    const line = element("div", "line row");
+    const line = element("div", "line row"), item = this.items.at(place);
     line.setAttribute("role", "row");
     line.setAttribute("aria-rowindex", place + 2);
     line.tabIndex = place === this.active ? 0 : -1;
@@ -114,9 +117,10 @@ export class Table {
     for (const column of this.columns) {
       const cell = element("div", "cell-" + column.key + (column.number ? " number" : ""));
       cell.setAttribute("role", "gridcell");
-      this.fill(cell, column.key, this.items[place]);
+      if (item !== undefined) this.fill(cell, column.key, item);
       line.append(cell);
     }
+    line.classList.toggle("waiting", item === undefined);
     // Rows stand in the document in their order, whichever way one scrolls.
     let after = null;
     for (const [other, sibling] of isLast ? [] : this.shown) {
@@ -135,7 +139,24 @@ export class Table {
     const place = this.placeOf(event);
     if (place < 0) return;
     this.activate(place, true);
-    this.opened(this.items[place], place);
+    this.open(place);
+  }
+
+  open(place) {
+    const item = this.items.at(place);
+    if (item !== undefined) this.opened(item, place);
+  }
+
+  /** Draw the rows that had nothing in them. */
+  arrived() {
+    for (const [place, line] of this.shown) {
+      if (!line.classList.contains("waiting")) continue;
+      const focused = line === document.activeElement;
+      line.remove();
+      this.shown.delete(place);
+      this.add(place);
+      if (focused) this.shown.get(place).focus({ preventScroll: true });
+    }
   }
 
   focused(event) {
@@ -146,7 +167,7 @@ export class Table {
   pressed(event) {
     const page = Math.max(1, Math.floor(this.scroller.clientHeight / this.row) - 2);
     const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
-    if (event.key === "Enter" || event.key === " ") this.opened(this.items[this.active], this.active);
+    if (event.key === "Enter" || event.key === " ") this.open(this.active);
     else if (event.key in steps) this.activate(this.active + steps[event.key], true);
     else return;
     event.preventDefault();

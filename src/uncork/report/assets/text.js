@@ -81,23 +81,24 @@ export function whole(n) {
   return n.toLocaleString("en");
 }
 
-/** A number to three digits, as short as it goes. */
+/** A number to three digits, all of them: numbers in a column are equally exact. */
 export function short(x) {
   if (Number.isNaN(x)) return "–";
   if (x === 0) return "0";
   if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
   const size = Math.abs(x);
   const sign = x < 0 ? "−" : "";
-  if (size < 1e6 && size >= 1e-4) return sign + Number(size.toPrecision(3));
-  const [digits, power] = size.toExponential(2).split("e");
-  return `${sign}${Number(digits)}·10${superscript(Number(power))}`;
+  const [digits, power] = size.toExponential(2).split("e"), rounded = Number(digits + "e" + power);
+  if (rounded < 1e6 && rounded >= 1e-4) return sign + (rounded >= 100 ? whole(rounded) : rounded.toPrecision(3));
+  return `${sign}${digits}·10${superscript(Number(power))}`;
 }
 
 export function superscript(n) {
   return (n < 0 ? "⁻" : "") + String(Math.abs(n)).replace(/\d/g, digit => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]);
 }
 
+/** A share to two digits. */
 export function percent(share) {
-  const size = 100 * share;
-  return (size >= 10 ? size.toFixed(0) : size >= 1 ? size.toFixed(1) : String(Number(size.toPrecision(2)))) + "\u00a0%";
+  const size = Number((100 * share).toPrecision(2));
+  return (size >= 10 ? (100 * share).toFixed(0) : size >= 1 ? size.toFixed(1) : String(size)) + "\u00a0%";
 }

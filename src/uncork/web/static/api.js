@@ -1,6 +1,6 @@
 // Asking the API, and what every page shares.
 import { themeButton } from "/assets/theme.js";
-import { element, labelNode } from "/assets/text.js";
+import { element, labelNode, whole } from "/assets/text.js";
 
 export const get = id => document.getElementById(id);
 
@@ -39,11 +39,25 @@ export function verdictNode(verdict) {
 
 /** What a class is called: its label, or its number. */
 export function className(label, id, most = 40) {
-  return label === null || label === undefined ? element("span", "", "class " + id) : labelNode(label, most);
+  return label === null || label === undefined ? element("span", "", "class " + whole(id)) : labelNode(label, most);
 }
 
 export function when(text) {
   return text.slice(0, 16).replace("T", " ");
+}
+
+/** A domain in a few words; the text that --domain takes is its title. */
+export function domainNode(text) {
+  const box = /^box:(-?[\d.]+|-inf),([\d.]+|inf)$/.exec(text), ball = /^ball:([\d.]+)$/.exec(text);
+  let words = null;
+  const number = value => Number(value).toLocaleString("en", { maximumFractionDigits: 6 }).replace("-", "−");
+  if (text === "unbounded") words = "every input";
+  else if (ball) words = "length at most " + number(ball[1]);
+  else if (box && box[2] === "inf") words = box[1] === "-inf" ? "every input" : "at least " + number(box[1]);
+  else if (box && box[1] !== "-inf") words = "-" + box[2] === box[1] ? "within ±" + number(box[2]) : `${number(box[1])} to ${number(box[2])}`;
+  const node = words === null ? labelNode(text, 40) : element("span", "", words);
+  node.title = text.slice(0, 200);
+  return node;
 }
 
 export function cell(content, className = "") {

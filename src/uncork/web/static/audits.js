@@ -1,11 +1,11 @@
 // All audits: filter, sort, choose two to compare.
 import { element, labelNode, percent, whole } from "/assets/text.js";
-import { ask, cell, failed, get, link, start, when } from "./api.js";
+import { ask, cell, domainNode, failed, get, link, start, when } from "./api.js";
 
 const COLUMNS = [
-  ["", ""], ["name", "model"], ["classes", "classes", "number"], ["features", "features", "number optional"],
-  ["unargmaxable", "never first", "number"], ["share", "share", "optional"], ["tied", "tied", "number optional"],
-  ["undecided", "undecided", "number optional"], [null, "domain", "optional"], ["created", "audited (UTC)", "optional"],
+  ["", ""], ["name", "model"], ["classes", "classes", "number"], ["features", "features", "number spare"],
+  ["unargmaxable", "never first", "number"], ["share", "share", "number optional"], ["tied", "tied", "number spare"],
+  ["undecided", "undecided", "number spare"], [null, "inputs", "spare"], ["created", "audited (UTC)", "spare"],
 ];
 const PAGE = 100;
 const chosen = new Set();
@@ -44,7 +44,9 @@ function row(audit) {
   });
   const name = link("/audits/" + audit.id, labelNode(audit.name, 60));
   const sub = element("span", "sub");
-  sub.append(...(audit.group ? [labelNode(audit.group, 40), ", "] : []), `audit ${audit.id}`);
+  sub.append(...(audit.group ? [labelNode(audit.group, 40), ", "] : []), `audit ${audit.id}, ${audit.has_bias ? "with bias" : "no bias"}`);
+  const narrow = element("span", "sub narrow");
+  narrow.append(domainNode(audit.domain), ", ", element("span", "when", when(audit.created)));
   if (audit.weight) sub.append(", ", labelNode(audit.weight, 60));
   const doubts = audit.doubts.map(text => {
     const doubt = element("span", "sub doubt", "careful: ");
@@ -56,10 +58,10 @@ function row(audit) {
   gauge.append(part);
   gauge.setAttribute("aria-hidden", "true");
   line.append(
-    cell(box), cell([name, sub, ...doubts], "text"), cell(whole(audit.asked), "number"), cell(whole(audit.features), "number optional"),
-    cell(element("span", audit.unargmaxable ? "lost" : "", whole(audit.unargmaxable)), "number"), cell([percent(share), gauge], "optional"),
-    cell(whole(audit.tied), "number optional"), cell(whole(audit.undecided), "number optional"),
-    cell(labelNode(audit.domain, 40), "optional domain"), cell(when(audit.created), "optional"),
+    cell(box), cell([name, sub, narrow, ...doubts], "text"), cell(whole(audit.asked), "number"), cell(whole(audit.features), "number spare"),
+    cell(element("span", audit.unargmaxable ? "lost" : "", whole(audit.unargmaxable)), "number"), cell([percent(share), gauge], "number optional"),
+    cell(whole(audit.tied), "number spare"), cell(whole(audit.undecided), "number spare"),
+    cell(domainNode(audit.domain), "spare domain"), cell(when(audit.created), "spare when"),
   );
   return line;
 }

@@ -1,40 +1,15 @@
 // One class: its proof, its nearest rows, its history.
-import { codePoints, element, labelNode, percent, short, whole } from "/assets/text.js";
-import { ask, cell, failed, get, link, start, verdictNode, when } from "./api.js";
-import { nearestNodes, proofNodes } from "./proof.js";
+import { element, percent, short, whole } from "/assets/text.js";
+import { ask, cell, domainNode, failed, get, link, start, verdictNode, when } from "./api.js";
+import { heading, nearestNodes, proofNodes } from "./proof.js";
 
 const page = JSON.parse(document.body.dataset.page);
-
-const STATEMENTS = {
-  argmaxable: margin => `Some input puts it first, ahead of every other class by at least ${short(margin)}.`,
-  unargmaxable: margin => margin === 0
-    ? "No input puts it strictly first: a mixture of other classes is at or above it everywhere."
-    : `No input puts it first: a mixture of other classes stays at least ${short(-margin)} above it everywhere.`,
-  tied: () => "Equal to another class, weight for weight: it can share first place, never hold it alone.",
-  undecided: () => "Nothing was proven about it.",
-};
-
-function heading(detail) {
-  const nodes = [];
-  if (detail.label !== null) {
-    const title = element("p", "big-label" + (detail.label.length > 40 ? " long" : ""));
-    title.append(labelNode(detail.label, Infinity));
-    nodes.push(title);
-    if (detail.label) nodes.push(element("div", "code-points", codePoints(detail.label)));
-    document.title = detail.label.slice(0, 40) + " · uncork";
-  }
-  const line = element("p", "statement");
-  line.append(element("i", "dot " + detail.verdict), STATEMENTS[detail.verdict](detail.margin ?? NaN));
-  nodes.push(line);
-  if (detail.reason) nodes.push(element("p", "soft", detail.reason));
-  return nodes;
-}
 
 function history(detail) {
   const section = element("section"), table = element("table"), head = element("tr");
   section.append(element("h2", "", "Over the checkpoints of this model"));
   section.append(element("p", "soft", "Every audit of the same model name, oldest first; the class is found by its label where there is one."));
-  for (const title of ["audited", "audit", "class", "verdict", "margin", "domain", "weights"]) {
+  for (const title of ["audited", "audit", "class", "verdict", "margin", "inputs", "weights"]) {
     const place = element("th", "", title);
     place.scope = "col";
     head.append(place);
@@ -44,10 +19,11 @@ function history(detail) {
   for (const past of detail.history) {
     const line = element("tr");
     line.append(
-      cell(when(past.created)), cell([link("/audits/" + past.audit, "audit " + past.audit), " ", labelNode(past.name, 40)]),
+      cell(when(past.created), "when"),
+      cell([link("/audits/" + past.audit, "audit " + past.audit), " ", labelNode(past.name, 40)], "when"),
       cell(past.class === null ? "not there" : link(`/audits/${past.audit}/classes/${past.class}`, whole(past.class))),
-      cell(verdictNode(past.verdict)), cell(past.margin === null ? "" : short(past.margin)), cell(labelNode(past.domain, 30)),
-      cell(element("code", "", past.fingerprint.slice(0, 15))),
+      cell(verdictNode(past.verdict)), cell(past.margin === null ? "" : short(past.margin)), cell(domainNode(past.domain)),
+      cell(element("code", "", past.fingerprint.slice(0, 15)), "when"),
     );
     table.tBodies[0].append(line);
   }
@@ -81,20 +57,21 @@ async function showOutlook(section) {
 async function load() {
   // What is stored is there at once; the proof is made anew and takes a moment.
   const { items } = await ask(`/api/audits/${page.audit}/classes`, { after: page.class - 1, limit: 1 });
-  get("class").prepend(...heading(items[0]));
+  get("class").prepend(...heading({ ...items[0], audit: page.audit }, "big-label"));
   const detail = await ask(`/api/audits/${page.audit}/classes/${page.class}`);
+  if (detail.label) document.title = detail.label.slice(0, 40) + " · uncork";
   const proof = element("section"), near = element("section"), halves = element("div", "halves");
   proof.append(...proofNodes(detail, "h2"));
   near.append(...nearestNodes(detail, "h2"));
   if (detail.row_length !== null) near.append(element("p", "soft", `The length of its own row is ${short(detail.row_length)}.`));
-  if (detail.weights) near.append(element("p", "soft", `Nearest rows and a fresh proof need the weights: ${detail.weights}.`));
+  if (detail.weights) near.append(element("p", "soft", `Nearest rows need the weights: ${detail.weights}.`));
   halves.append(proof, near);
   const steps = element("p", "print-hidden");
   if (page.class > 0) steps.append(link(`/audits/${page.audit}/classes/${page.class - 1}`, "Previous class"), " · ");
   steps.append(link(`/audits/${page.audit}#class=${page.class}`, "In the report"), " · ", link(`/audits/${page.audit}/classes/${page.class + 1}`, "Next class"));
   const nearness = element("section");
-  get("class").replaceChildren(...heading(detail), halves, nearness, history(detail), steps);
-  if (detail.verdict === "unargmaxable") await showOutlook(nearness);
+  get("class").replaceChildren(...heading(detail, "big-label"), halves, nearness, history(detail), steps);
+  if ((detail.check.verdict ?? detail.verdict) === "unargmaxable") await showOutlook(nearness);
   else nearness.remove();
 }
 

@@ -8,19 +8,17 @@ const KINDS = {
 const PAGE = 200;
 let offset = 0;
 
-function margin(value) {
-  return value === null ? "" : short(value);
-}
-
-function side(audit, verdict, value, id) {
-  const place = cell([verdictNode(verdict)]);
-  if (verdict) place.append(element("span", "sub", `margin ${margin(value)}`));
-  if (id !== null) place.append(link(`/audits/${audit}/classes/${id}`, element("span", "sub", `class ${id}`)));
+/** What an audit said of a class, in one line; its number where the other audit has another. */
+function side(title, verdict, value, id, other) {
+  const place = cell([verdictNode(verdict)], "side");
+  place.dataset.title = title;
+  if (verdict && value !== null) place.append(element("span", "aside", short(value)));
+  if (id !== null && other !== null && id !== other) place.append(element("span", "aside", "class " + whole(id)));
   return place;
 }
 
 function table(result) {
-  const made = element("table"), head = element("tr");
+  const made = element("table", "compared"), head = element("tr");
   for (const title of ["class", "change", `before (audit ${result.before.id})`, `after (audit ${result.after.id})`]) {
     const place = element("th", "", title);
     place.scope = "col";
@@ -36,11 +34,12 @@ function table(result) {
 function rows(result) {
   const body = get("changes").querySelector("tbody");
   for (const change of result.changes) {
-    const line = element("tr");
+    const line = element("tr"), { class_before: was, class_after: is } = change;
+    const to = is === null ? `/audits/${result.before.id}/classes/${was}` : `/audits/${result.after.id}/classes/${is}`;
     line.append(
-      cell(className(change.label, change.class_after ?? change.class_before), "text"), cell(KINDS[change.change]),
-      side(result.before.id, change.verdict_before, change.margin_before, change.class_before),
-      side(result.after.id, change.verdict_after, change.margin_after, change.class_after),
+      cell(link(to, className(change.label, is ?? was)), "text"), cell(KINDS[change.change], "change"),
+      side("before", change.verdict_before, change.margin_before, was, is),
+      side("after", change.verdict_after, change.margin_after, is, was),
     );
     body.append(line);
   }

@@ -84,6 +84,14 @@ const uncorkWords = (() => {
     return "Fewer than in general position: some lines coincide, are parallel, or meet in one point.";
   }
 
+  /* Why fields are grey, or nothing where none is. */
+  function held(bias, prevention) {
+    if (prevention === "norm")
+      return "Fields and bias are grey because prevention holds every class on one circle: drag the arrows, or choose none.";
+    if (prevention === "bias") return "The biases are grey because prevention sets them: −½‖w‖².";
+    return bias ? "" : "The biases are grey because the bias is switched off, under Head and inputs.";
+  }
+
   /* What Braid Reflect just did. */
   function reflection(names, t, steps) {
     const last = steps.at(-1), made = steps.filter((step) => step.state === "moved").length;
@@ -94,5 +102,5 @@ const uncorkWords = (() => {
     return `${names[last.rival]} was ahead of ${names[t]}: mirrored at their wall. ${after} so far.`;
   }
 
-  return { figures, percent, list, sentence, mixture, rankings, reflection };
+  return { figures, held, percent, list, sentence, mixture, rankings, reflection };
 })();

@@ -102,6 +102,7 @@
     $("box").value = BOXES.indexOf(state.box) >= 0 ? BOXES.indexOf(state.box) : BOXES.length - 2;
     $("box-value").textContent = state.box === null ? "all of the plane" : `±${state.box}`;
     $("box").setAttribute("aria-valuetext", $("box-value").textContent);
+    $("held").textContent = words.held(state.bias, prevention);
     $("add").disabled = state.classes.length >= MOST;
     for (const button of $("presets").children)
       button.setAttribute("aria-pressed", String(button.textContent === state.preset));
@@ -138,6 +139,7 @@
       if (document.activeElement !== slider || state.prevention !== "none") slider.value = values[2];
       slider.disabled = !state.bias || state.prevention !== "none";
       slider.setAttribute("aria-valuetext", words.figures(values[2]));
+      slider.title = slider.disabled ? words.held(state.bias, state.prevention) : "";
       const share = raised[i] / sum;
       row.querySelector(".bar i").style.width = `${100 * share}%`;
       row.querySelector(".bar").setAttribute("aria-label", `probability ${words.percent(share)}`);
@@ -364,16 +366,37 @@
       state.probe = [...head().weight[state.chosen]];
       changed({ keepPreset: true });
     });
-    $("theme").addEventListener("click", () => {
-      const root = document.documentElement;
-      const dark = root.dataset.theme
-        ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-      root.dataset.theme = dark ? "light" : "dark";
-    });
+    themes($("theme"));
     addEventListener("hashchange", () => {
       const given = read(location.hash.slice(1));
       if (given) open(given);
     });
+  }
+
+  /* Auto, light, dark: as on the other pages, and kept for them. */
+  function themes(button) {
+    const kept = "uncork-theme", names = ["auto", "light", "dark"];
+    let theme = "auto";
+    const apply = () => {
+      if (theme === "auto") delete document.documentElement.dataset.theme;
+      else document.documentElement.dataset.theme = theme;
+      button.textContent = `Theme: ${theme}`;
+    };
+    const storage = (use) => {
+      try {
+        return use(localStorage);
+      } catch {
+        return null; // a page opened from a file may have none
+      }
+    };
+    const stored = storage((all) => all.getItem(kept));
+    if (names.includes(stored)) theme = stored;
+    button.addEventListener("click", () => {
+      theme = names[(names.indexOf(theme) + 1) % names.length];
+      storage((all) => all.setItem(kept, theme));
+      apply();
+    });
+    apply();
   }
 
   function zoom(factor) {
