@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from uncork import Ball, Box, Head, Unbounded, UncorkError
 from uncork.audit.reference import decide_reference
+from uncork.cli.files import guarded
 from uncork.cli.random import compare, random
 from uncork.random_heads import exact_classes, hull_vertices, random_head, upper_hull_vertices
 from uncork.report import plot_hull
@@ -135,7 +136,7 @@ def test_without_matplotlib_the_way_to_get_it_is_said(
 
 
 app = typer.Typer()
-app.command()(random)
+app.command()(guarded(random))
 
 
 def run(*arguments: object) -> str:

@@ -30,7 +30,7 @@ PAIRS = [
 # Metavars of parameters that are no files.
 NO_FILES = {
     "NAME", "N", "SHARE", "SECONDS", "TEXT", "GROUP", "HOST:PORT", "NUMBER", "T", "K", "A,B",
-    "A,B,…", "C", "R", "FOLDER",
+    "A,B,…", "C", "R", "FOLDER", "LOGITS",
 }  # fmt: skip
 
 

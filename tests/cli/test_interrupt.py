@@ -205,6 +205,8 @@ def test_ctrl_c_while_importing_shows_no_traceback(how: list[str], tmp_path: Pat
     argv = [part.format(command=command) for part in how]
     process = subprocess.Popen(
         [sys.executable, *argv, "count", "-C", "4", "-d", "2"],
+        # Alive even where the tests' own is ignored, as that of a background job is.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{SOURCE}"},
     )  # fmt: skip

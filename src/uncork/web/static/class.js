@@ -1,5 +1,5 @@
 // One class: its proof, its nearest rows, its history.
-import { element, percent, short, whole } from "/assets/text.js";
+import { element, labelNode, percent, short, whole } from "/assets/text.js";
 import { ask, cell, domainNode, failed, get, link, start, verdictNode, when } from "./api.js";
 import { heading, nearestNodes, proofNodes } from "./proof.js";
 
