@@ -78,6 +78,15 @@ def test_a_gain_of_zero_leaves_exactly_the_offset() -> None:
     assert domain.contains(x).tolist() == [True, False, True, False]
 
 
+def test_corners_of_a_box_stay_in_its_image_where_the_solver_steps_over_a_bound() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        matrix = rng.normal(size=(5, 6)).astype(np.float32)
+        corners = np.eye(6, dtype=np.float32)[rng.integers(6, size=4)]
+        behind = Image(Box(0, 1), matrix)
+        assert behind.contains((corners @ matrix.T).astype(np.float64), 1e-5).all()
+
+
 def test_tolerance_is_relative_for_plain_domains_too() -> None:
     assert Box(1).contains(np.array([1.001]), 0.01)
     assert not Box(1).contains(np.array([1.001]))
