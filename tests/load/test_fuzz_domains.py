@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+from fuzz_domains.children import held
 from fuzz_domains.hold import Count, hold
 
 from conftest import SEED
@@ -27,3 +30,17 @@ def test_the_grammar_has_every_op_with_a_rule() -> None:
     rare = {"DynamicQuantizeLSTM", "SkipSimplifiedLayerNormalization", "CastLike", "Swish"}
     missing = {op.split("::")[-1] for op in RULES} - set(count.ops)
     assert missing <= rare | {"RMSNormalization", "Gelu", "FastGelu", "QuickGelu", "BiasGelu"}
+
+
+def _dies_on_three(seed: int, count: Count) -> None:
+    count.graphs += 1
+    if seed == 3:
+        os.abort()
+
+
+def test_a_graph_on_which_the_run_time_dies_is_counted_and_the_run_goes_on() -> None:
+    total = Count()
+    for count in held(range(2, 6), _dies_on_three):
+        total.add(count)
+    assert (total.graphs, total.crashed) == (4, [3])
+    assert "1 crashed the run-time [3]" in total.text()

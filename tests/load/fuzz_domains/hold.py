@@ -34,6 +34,7 @@ class Count:
     argmaxes: int = 0
     doubts: int = 0
     violations: list[str] = field(default_factory=list)
+    crashed: list[int] = field(default_factory=list)  # seeds that ended the run-time's process
     ops: Counter[str] = field(default_factory=Counter)
     ops_known: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
@@ -48,12 +49,18 @@ class Count:
             self.ops[op] += 1
         return graph, rng
 
+    def add(self, other: Count) -> None:
+        """With what was seen elsewhere."""
+        for name, seen in vars(other).items():
+            vars(self)[name] += seen
+
     def text(self) -> str:
         """For people: the figures, and each op with how often a domain rested on it."""
         lines = [
             f"{self.graphs} graphs, {self.run} run by onnxruntime, {self.known} with a domain "
             f"({dict(self.kinds)}), {self.argmaxes} outputs held against the logits "
-            f"({self.doubts} in doubt): {len(self.violations)} violations",
+            f"({self.doubts} in doubt): {len(self.violations)} violations, "
+            f"{len(self.crashed)} crashed the run-time {self.crashed or ''}".rstrip(),
             "ops in graphs with a domain, of all: "
             + ", ".join(f"{op} {self.ops_known[op]}/{n}" for op, n in self.ops.most_common()),
             *self.violations[:20],
