@@ -105,10 +105,10 @@ def apply(a: Arithmetic, op: str, given: list[Bounds], numbers: tuple[float, ...
         return _power(a, x, numbers[0])
     if op == "Clip":
         # Each limit as the run-time holds it: rounded either way, or flushed to zero.
-        low, high = _number(a, numbers[0], x), _number(a, numbers[1], x)
+        least, most = _number(a, numbers[0], x), _number(a, numbers[1], x)
         return (
-            np.minimum(np.maximum(x[0], low[0]), high[0]),
-            np.minimum(np.maximum(x[1], low[1]), high[1]),
+            np.minimum(np.maximum(x[0], least[0]), most[0]),
+            np.minimum(np.maximum(x[1], least[1]), most[1]),
         )
     if op == "HardSigmoid":
         line = a.add(a.multiply(x, _number(a, numbers[0], x)), _number(a, numbers[1], x))
