@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 
 from fuzz_domains.graphs import Grammar, Graph
-from fuzz_domains.rounding import in_the_image, source_of, swapped_by_rounding
+from fuzz_domains.rounding import coarsest, in_the_image, source_of, swapped_by_rounding
 from uncork.domain import Box, Domain, Image
 from uncork.errors import UncorkError
 from uncork.load.onnx.domain import Arriving, arriving
@@ -267,8 +267,9 @@ class _Climb:
         clear = finite & np.isfinite(values).all(axis=1) & (np.abs(logits).max(axis=1) < 1e4)
         first = logits.argmax(axis=1)
         order = np.sort(logits, axis=1)
-        # Only where the gap is clear, and nothing saturates.
-        clear &= (order[:, -1] - order[:, -2]) > 64 * unit * size.max(axis=1) + 1e-30
+        # Only where the gap is clear: terms are rounded, and very small ones flushed to zero.
+        lost = 2 * rows.shape[1] * coarsest(self.model).tiny
+        clear &= (order[:, -1] - order[:, -2]) > 64 * unit * size.max(axis=1) + lost
         at = np.arange(len(values))
         spread = values.max(axis=1) - values[at, first]
         tied = spread <= 32 * unit * np.abs(values).max(axis=1)

@@ -11,6 +11,7 @@ from uncork.domain import Domain, Image
 from uncork.domain.images import _nearest
 from uncork.load.onnx.domain import _LINEAR, Arriving
 from uncork.load.onnx.file import OnnxModel
+from uncork.load.onnx.intervals import Arithmetic
 from uncork.load.onnx.tensors import attribute
 from uncork.load.onnx.value import node_name
 
@@ -26,6 +27,12 @@ def source_of(model: OnnxModel, found: Arriving) -> str | None:
     first = next(node for node in through if node is not None and node.op_type in _LINEAR)
     fixed = model.graph.constants.is_fixed
     return str(next(name for name in first.input if not fixed(name)))
+
+
+def coarsest(model: OnnxModel) -> Arithmetic:
+    """The float type of the fewest bits in a graph."""
+    kinds = [kind.floats for kind in model.graph.kinds.values() if kind.is_float]
+    return max(kinds, key=lambda floats: floats.unit)
 
 
 def _is_linear(domain: Domain | None) -> bool:
@@ -49,20 +56,19 @@ def in_the_image(domain: Image, rows: np.ndarray, given: np.ndarray, model: Onnx
     the error of each feature is at most e = n units of |M|…|M| |given| + |c|, and where some u has
     |M u + c − x| ≤ e, the least of ‖(M u + c − x)/e‖₂ is at most √d.
     """
-    kinds = [kind for kind in model.graph.kinds.values() if kind.is_float]
-    coarsest = max(kinds, key=lambda kind: kind.floats.unit).floats
+    floats = coarsest(model)
     maps = _maps(domain)
     finite = given[np.isfinite(given)]
     size = np.full(maps[0].matrix.shape[1], np.abs(finite).max(initial=0.0))
-    flushed = np.full_like(size, coarsest.tiny)  # numbers so small may become zero
+    flushed = np.full_like(size, floats.tiny)  # numbers so small may become zero
     terms = len(model.graph.nodes)
     for image in maps:
         matrix = np.abs(image.matrix)
         terms += matrix.shape[1]
         offset = 0.0 if image.offset is None else np.abs(image.offset)
         size = matrix @ size + offset
-        flushed = matrix @ flushed + (matrix.shape[1] + 1) * coarsest.tiny
-    error = 2 * terms * coarsest.unit * size + flushed
+        flushed = matrix @ flushed + (matrix.shape[1] + 1) * floats.tiny
+    error = 2 * terms * floats.unit * size + flushed
     view = domain.affine(rows.shape[1])
     matrix, offset = view.parts()
     matrix, away = matrix / error[:, None], (rows - offset) / error
@@ -88,8 +94,8 @@ def swapped_by_rounding(
         if row >= len(rows):
             continue
         numbers = rows[row].astype(np.float64)
-        unit = float(np.finfo(out.dtype).eps) / 2
-        slack = _UNITS * unit * max(float(np.abs(numbers).max()), _limit(node))
+        unit, tiny = float(np.finfo(out.dtype).eps) / 2, float(np.finfo(out.dtype).tiny)
+        slack = _UNITS * unit * max(float(np.abs(numbers).max()), _limit(node)) + tiny
         if abs(numbers[pair[0]] - numbers[pair[1]]) <= slack:
             return True
     return False
