@@ -209,7 +209,7 @@ def test_the_output_named_logits_is_preferred(path: Path) -> None:
 def test_two_heads_are_listed(path: Path) -> None:
     nodes = [node("MatMul", ["x", "w"], "first"), node("MatMul", ["x", "v"], "second")]
     save(path, nodes, {"w": W.T, "v": np.eye(3, dtype=np.float32)}, ("first", "second"))
-    with pytest.raises(UncorkError, match=r"2 linear layers: v \(3 × 3\), w \(3 × 4\).*--weight"):
+    with pytest.raises(UncorkError, match=r"2 linear layers: w \(3 × 4\), v \(3 × 3\).*--weight"):
         load(path)
     assert load(path, weight="w").classes == 4
 
