@@ -78,6 +78,15 @@ def test_a_gain_of_zero_leaves_exactly_the_offset() -> None:
     assert domain.contains(x).tolist() == [True, False, True, False]
 
 
+def test_points_of_an_image_stay_in_it_where_the_solver_steps_over_a_bound() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        matrix = rng.normal(size=(5, 6)).astype(np.float32)
+        u = np.where(rng.random((4, 6)) < 0.5, 0, rng.random((4, 6))).astype(np.float32)
+        arrived = (u @ matrix.T).astype(np.float64)
+        assert Image(Box(0, 1), matrix).contains(arrived, 1e-3).all()
+
+
 def test_tolerance_is_relative_for_plain_domains_too() -> None:
     assert Box(1).contains(np.array([1.001]), 0.01)
     assert not Box(1).contains(np.array([1.001]))

@@ -537,3 +537,22 @@ def test_a_tensor_that_is_only_named_like_a_bias_is_none(tmp_path: Path) -> None
     path = save_onnx(tmp_path / "m.onnx", nodes, {"fc.bias": c(np.arange(D)), "fc.weight": weight},
                      ["n", D])  # fmt: skip
     assert find(path).head.bias is None
+
+
+@pytest.mark.parametrize("way", ["a limit flushed to zero", "a rounded limit", "a product"])
+def test_a_limit_that_clip_rounds_is_bounded_on_both_sides(tmp_path: Path, way: str) -> None:
+    """In float16 1e-5 may count as zero or stay, and 0.1 is held as 0.09998."""
+    half = TensorProto.FLOAT16
+    small = {"small": np.float16(1e-5), "one": np.float16(-1), "w": W.astype(np.float16)}
+    nodes = {
+        "a limit flushed to zero": [node("Min", ["x", "one"], "y"),
+                                    node("Clip", ["y", "small"], "h")],
+        "a rounded limit": [node("Clip", ["x"], "y", min=1.0),
+                            node("Clip", ["y"], "h", min=-2.0, max=0.1)],
+        "a product": [node("Clip", ["x", "small"], "y"), node("Mul", ["y", "x"], "h")],
+    }[way]  # fmt: skip
+    opset = 10 if way == "a rounded limit" else 17
+    constants = {k: v for k, v in small.items() if k == "w" or opset > 10}
+    path = save(tmp_path / "m.onnx", nodes, constants, ["n", D], opset, kind=half)
+    assert shown(path) is not None
+    assert holds(path, np.linspace(-2, 2, 8 * D).reshape(-1, D).astype(np.float16))

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from models import PP_OCR_V4
 from uncork import Box, Head, UncorkError
-from uncork.load import describe, load
+from uncork.load import describe, find, load
 from uncork.load.description import odd_rows
 
 
@@ -158,3 +159,11 @@ def test_describe_as_plain_values(tmp_path: Path) -> None:
         {"name": "array", "shape": [3, 3], "dtype": "float64", "role": "weight"}
     ]
     assert shown["domain"] == "box:-100,100"
+
+
+def test_where_a_domain_rests_on_several_steps_running_the_model_is_the_advice() -> None:
+    reading = find(PP_OCR_V4, domain="auto").head.reading
+    assert reading is not None
+    assert ", through " in reading.preceded_by
+    assert "--check MODEL --data FILES" in reading.domain_from
+    assert "--check" not in find(PP_OCR_V4).head.reading.domain_from

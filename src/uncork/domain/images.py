@@ -304,12 +304,14 @@ def _nearest_in_box(
     from scipy.optimize import lsq_linear
 
     bounds = (lower, np.nextafter(upper, np.inf))  # SciPy wants room between them
-    # The active set method is sharp where u is determined, the other where it is not.
+    # The active set method is sharp where u is determined, the other where it is not. Either may
+    # step over a bound by less than a rounding: its answer is brought back.
     answers = [
-        lsq_linear(matrix, target, bounds, method, tol=1e-14, max_iter=10 * matrix.shape[1])
+        lsq_linear(matrix, target, bounds, method, tol=1e-14, max_iter=10 * matrix.shape[1]).x
         for method in ("bvls", "trf")
     ]
-    return min(answers, key=lambda answer: float(answer.cost)).x
+    inside = [np.clip(u, lower, upper) for u in answers]
+    return min(inside, key=lambda u: float(np.linalg.norm(matrix @ u - target)))
 
 
 def _vector(values: Any, name: str) -> np.ndarray | None:

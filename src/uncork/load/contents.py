@@ -103,6 +103,11 @@ class FoundDomain:
     why: str
     assumed: str = ""
 
+    @property
+    def in_steps(self) -> bool:
+        """Whether it rests on more than one rule, one step after the other."""
+        return ", through " in self.why or ", then " in self.why
+
 
 @dataclass(frozen=True)
 class UnknownDomain:

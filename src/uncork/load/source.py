@@ -235,7 +235,10 @@ def _in_words(domain: Domain | str | None, seen: FoundDomain | UnknownDomain | N
     if domain is None:
         return "assumed; --domain auto would take what precedes the head"
     if text == "auto":
-        return "what precedes the head"
+        check = "; it rests on several steps: --check MODEL --data FILES tries it on the model"
+        return "what precedes the head" + (
+            check if isinstance(seen, FoundDomain) and seen.in_steps else ""
+        )
     if text.startswith("@"):
         from uncork.domain_file import read_domain
 

@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 
+from fuzz_domains.children import held
 from fuzz_domains.hold import Count, hold
 
 
@@ -15,19 +16,22 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.0, help="stop after so long (0: never)")
     parser.add_argument("--seed", type=int, default=0, help="the first graph's seed")
     chosen = parser.parse_args()
-    count, start = Count(), time.monotonic()
-    for k in range(chosen.count):
-        if chosen.seconds and time.monotonic() - start > chosen.seconds:
+    total, start = Count(), time.monotonic()
+    for count in held(range(chosen.seed, chosen.seed + chosen.count), hold):
+        total.add(count)
+        for text in count.violations:
+            print(text, flush=True)
+        for seed in count.crashed:
+            print(f"seed {seed}: crashed the run-time", flush=True)
+        spent = time.monotonic() - start
+        if total.graphs % 1000 == 0:
+            print(f"{total.graphs} graphs, {len(total.violations)} violations, {spent:.0f} s",
+                  flush=True)  # fmt: skip
+        if chosen.seconds and spent > chosen.seconds:
             break
-        before = len(count.violations)
-        hold(chosen.seed + k, count)
-        if len(count.violations) > before:
-            print(count.violations[-1], flush=True)
-        if k % 1000 == 999:
-            print(f"{k + 1} graphs, {len(count.violations)} violations, "
-                  f"{time.monotonic() - start:.0f} s", flush=True)  # fmt: skip
-    print(count.text())
-    return 1 if count.violations else 0
+    print(total.text())
+    return 1 if total.violations else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

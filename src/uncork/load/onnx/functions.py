@@ -104,8 +104,12 @@ def apply(a: Arithmetic, op: str, given: list[Bounds], numbers: tuple[float, ...
     if op == "Pow":
         return _power(a, x, numbers[0])
     if op == "Clip":
-        low, high = _number(a, numbers[0], x)[0], _number(a, numbers[1], x)[1]
-        return np.clip(x[0], low, high), np.clip(x[1], low, high)
+        # Each limit as the run-time holds it: rounded either way, or flushed to zero.
+        least, most = _number(a, numbers[0], x), _number(a, numbers[1], x)
+        return (
+            np.minimum(np.maximum(x[0], least[0]), most[0]),
+            np.minimum(np.maximum(x[1], least[1]), most[1]),
+        )
     if op == "HardSigmoid":
         line = a.add(a.multiply(x, _number(a, numbers[0], x)), _number(a, numbers[1], x))
         return np.clip(line[0], 0.0, 1.0), np.clip(line[1], 0.0, 1.0)

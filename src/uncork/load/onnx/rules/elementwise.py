@@ -82,7 +82,8 @@ def hard_sigmoid(ranges: Ranges, node: Any) -> Value:
 
 @rule("Clip", attributes=("min", "max"))
 def clip(ranges: Ranges, node: Any) -> Value:
-    """min(max(x, lo), hi) for fixed numbers lo ≤ hi; NaN becomes one of these, or stays."""
+    """min(max(x, lo), hi) for fixed numbers lo ≤ hi, rounded either way; NaN becomes one of these,
+    or stays."""
     ends = []
     for place, name, default in ((1, "min", -np.inf), (2, "max", np.inf)):
         if ranges.given(node, place):
