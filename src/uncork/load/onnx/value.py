@@ -28,13 +28,24 @@ Move = Callable[[np.ndarray, Any], np.ndarray]  # bounds, np.min or np.max → b
 
 
 @dataclass(frozen=True)
+class Pair:
+    """QuantizeLinear and DequantizeLinear: the type, step and zero point of the numbers between."""
+
+    kind: str
+    step: float
+    zero: float
+    from_zero: bool  # the numbers start at the zero point: nothing they stand for is negative
+
+
+@dataclass(frozen=True)
 class Value:
     """What is known of one value.
 
     `rows` says more than bounds of the vectors along an axis. `expression` is the value as a
     function of one number, element by element, of the value called `root`, which lies in
     `root_range`. `label` names what the bounds come from, `trail` the nodes passed since; `stopped`
-    is where knowledge ended, "" where it did not. `assumed` is what was taken for granted.
+    is where knowledge ended, "" where it did not. `assumed` is what was taken for granted. `pairs`
+    are the quantisations passed since the value was last computed with.
     """
 
     kind: Kind
@@ -50,6 +61,7 @@ class Value:
     trail: tuple[str, ...] = ()
     stopped: str = ""
     assumed: tuple[Any, ...] = field(default=())
+    pairs: tuple[Pair, ...] = ()
 
     @property
     def bounds(self) -> Bounds:
@@ -140,7 +152,7 @@ def fresh(
             upper = upper.max(axis=longest, keepdims=True)
     if like is not None:
         words = {"label": like.label, "trail": like.trail, "stopped": like.stopped,
-                 "assumed": like.assumed}  # fmt: skip
+                 "assumed": like.assumed, "pairs": like.pairs}  # fmt: skip
         more = {**words, **more}
     span = float(lower.min()), float(upper.max())
     return Value(kind, dims, lower, upper, nan, name, root_range=span, **more)

@@ -42,8 +42,10 @@ def one(ranges: Ranges, node: Any, numbers: tuple[float, ...] = (), op: str = ""
     nan |= op in ("Pow", "Softsign")
     term = combine(op, value.expression, numbers=numbers)
     name = node.output[0]
+    # Run-times leave out what only cuts off before a quantisation that does so too.
+    pairs = value.pairs if op in ("Relu", "Clip") else ()
     made = fresh(name, value.kind, value.dims, bounds, nan, like=value, label=_label(node),
-                 trail=())  # fmt: skip
+                 trail=(), pairs=pairs)  # fmt: skip
     if not term.short:
         return made
     return replace(made, root=value.root, expression=term, root_range=value.root_range)

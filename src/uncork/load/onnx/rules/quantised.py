@@ -11,7 +11,7 @@ from uncork.load.onnx.intervals import Bounds
 from uncork.load.onnx.kinds import NAMED
 from uncork.load.onnx.rules.table import Nothing, rule
 from uncork.load.onnx.tensors import attribute
-from uncork.load.onnx.value import ENDLESS, Value, fresh
+from uncork.load.onnx.value import ENDLESS, Pair, Value, fresh
 
 if TYPE_CHECKING:
     from uncork.load.onnx.ranges import Ranges
@@ -58,7 +58,7 @@ def quantised(ranges: Ranges, node: Any) -> Value:
     if value.nan or not value.known:
         label = steps if not value.label else f"{value.label}, in {steps}"
         return fresh(node.output[0], kind, value.dims, full, nan=False, label=label,
-                     assumed=value.assumed)  # fmt: skip
+                     assumed=value.assumed, pairs=value.pairs)  # fmt: skip
     scale, point, _ = _scale(ranges, node, value)
     with np.errstate(all="ignore"):
         low, high = value.lower / scale, value.upper / scale
@@ -67,12 +67,17 @@ def quantised(ranges: Ranges, node: Any) -> Value:
         high = np.floor(high + 0.5 + np.abs(high) * 2.0**-16 + 2.0**-16) + point
     bounds = np.clip(low, *full), np.clip(high, *full)
     return fresh(node.output[0], kind, value.dims, bounds, nan=False, assumed=value.assumed,
-                 label=f"{value.label}, in {steps}", trail=value.trail)  # fmt: skip
+                 label=f"{value.label}, in {steps}", trail=value.trail,
+                 pairs=value.pairs)  # fmt: skip
 
 
 @rule("DequantizeLinear", since=10, until=27, attributes=("axis", "output_dtype"))
 def dequantised(ranges: Ranges, node: Any) -> Value:
-    """(q − zero point)·scale for whole numbers q within their type, rounded outward."""
+    """(q − zero point)·scale for whole numbers q within their type, rounded outward.
+
+    After another quantisation a run-time may replace both by one of its own (onnxruntime does): its
+    range is where theirs meet, up to half of its step, and its step is at most either. So the
+    result is off by at most half of each of the three steps, which the sum of both covers."""
     value, kind = ranges.inputs(node, 0)[0], ranges.graph.kinds.get(node.output[0])
     if kind is None or not kind.is_float or value.kind.name not in _NARROW:
         raise Nothing("the types it converts between are not known")
@@ -80,6 +85,12 @@ def dequantised(ranges: Ranges, node: Any) -> Value:
     if ranges.given(node, 2) and zero.dtype.name != value.kind.name:
         raise Nothing("its zero point is of another type than its numbers")
     low, high = (value.lower - point) * scale, (value.upper - point) * scale
+    pairs = (*value.pairs, Pair(value.kind.name, float(scale.max()), float(point.max()),
+                                bool((point == value.kind.least).all())))  # fmt: skip
+    if len(set(pairs)) > 1 or (value.pairs and scale.size > 1):
+        steps = sum(pair.step for pair in pairs)
+        low = np.maximum(low - steps, 0.0) if any(pair.from_zero for pair in pairs) else low - steps
+        high = high + steps
     if kind.name == "float64":
         low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
     bounds = kind.floats.outward(low, high)
@@ -87,7 +98,7 @@ def dequantised(ranges: Ranges, node: Any) -> Value:
     if np.size(scale) == 1:
         label = f"{label} of {float(scale):.6g}"
     made = fresh(node.output[0], kind, value.dims, bounds, nan=False, label=label,
-                 trail=value.trail, assumed=value.assumed)  # fmt: skip
+                 trail=value.trail, assumed=value.assumed, pairs=pairs)  # fmt: skip
     return made.through(node, "DequantizeLinear")
 
 
