@@ -164,3 +164,14 @@ def test_a_domain_keeps_the_numbers_it_was_given() -> None:
 def test_a_senseless_image_is_refused(make: object, message: str) -> None:
     with pytest.raises(UncorkError, match=message):
         make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("size", [1e-24, 1.0, 1e24])
+def test_whether_a_point_is_in_an_image_does_not_depend_on_the_unit(size: float) -> None:
+    matrix = size * np.array(
+        [[-1.083, 0.926, 0.449, 0.884, 0.367, 1.552], [-0.173, -1.429, -0.147, 1.047, 0.372, -1.04]]
+    )
+    domain = Image(Box(-0.3, np.inf), matrix)
+    u = np.array([1e30, -0.2, 5.0, 1e30, 0.0, -0.1])
+    assert domain.contains(matrix @ u)
+    assert not Image(Box(0, 1), matrix).contains(matrix @ u)

@@ -304,6 +304,8 @@ def _nearest_in_box(
     from scipy.optimize import lsq_linear
 
     bounds = (lower, np.nextafter(upper, np.inf))  # SciPy wants room between them
+    size = np.abs(matrix).max(initial=0.0) or 1.0  # and steps that its tolerances can see
+    matrix, target = matrix / size, target / size
     # The active set method is sharp where u is determined, the other where it is not. Either may
     # step over a bound by less than a rounding: its answer is brought back.
     answers = [
