@@ -131,10 +131,20 @@ class Domain:
         return Outline(lower, upper, exact=False)
 
     def normal(self, x: np.ndarray) -> np.ndarray | None:
-        """A direction in which x (d,), outside the set, lies beyond all of it: where the outline
-        is not exact, searching cuts x off with it. Without one, classes that only a part of the
-        outline decides stay undecided."""
-        return None
+        """A direction in which x (d,), outside the set, lies beyond all of it: where the outline is
+        not exact, searching cuts x off with it. By default the gradient of how far x is out, by
+        differences; None where that finds none, and what depends on it stays undecided."""
+        middle = self._middle(len(x))
+        border = self.pulled_in(x) - middle
+        size = np.abs(border).max()
+        if not (size > 0 and self.contains(middle)):
+            return None
+        # At a point nearby: where sides meet there is no gradient.
+        near = border + 1e-4 * size * np.random.default_rng(0).uniform(-1, 1, len(x))
+        out = 1 / self._share(middle, np.vstack([near, near + 1e-4 * size * np.eye(len(x))]))[:, 0]
+        slope = out[1:] - out[0]
+        steepest = np.abs(slope).max()
+        return np.round(slope / steepest, 9) if 0 < steepest < np.inf else None
 
     def pulled_in(self, x: np.ndarray) -> np.ndarray:
         """Inputs (…, d), those outside the set moved into it, towards its middle."""
@@ -144,13 +154,17 @@ class Domain:
         outside = np.flatnonzero(np.isfinite(rows).all(axis=1) & ~self.contains(rows))
         if len(outside) and self.contains(middle):
             away = rows[outside] - middle
-            low, high = np.zeros((len(outside), 1)), np.ones((len(outside), 1))
-            for _ in range(40):
-                share = (low + high) / 2
-                inside = self.contains(middle + share * away)[:, None]
-                low, high = np.where(inside, share, low), np.where(inside, high, share)
-            rows[outside] = middle + low * _INSIDE * away
+            rows[outside] = middle + self._share(middle, away) * _INSIDE * away
         return rows.reshape(x.shape)
+
+    def _share(self, middle: np.ndarray, away: np.ndarray) -> np.ndarray:
+        """How much of each way (n, d) from the middle, up to twice, lies in the set: (n, 1)."""
+        low, high = np.zeros((len(away), 1)), np.full((len(away), 1), 2.0)
+        for _ in range(50):
+            share = (low + high) / 2
+            inside = self.contains(middle + share * away)[:, None]
+            low, high = np.where(inside, share, low), np.where(inside, high, share)
+        return low
 
     def _middle(self, features: int) -> np.ndarray:
         """A point of the set, where it is found easily: 0, or the middle of its sides."""

@@ -53,6 +53,7 @@ class Space:
         bias = self.head.offsets
         self.features = self.head.features
         self.outline = self.domain.outline(self.features)
+        self._cuts: list[tuple[np.ndarray, float]] = []  # normals, and how far the set goes there
         self.fixed = self.outline.fixed  # (d,) value, or NaN where free
         fixed = ~np.isnan(self.fixed)
         if fixed.any():
@@ -337,11 +338,28 @@ class Space:
             return None
         if self.outline.is_round:
             return self.tangents(x[None] / np.linalg.norm(x))[0]
-        normal = None if self.outline.exact else self.domain.normal(x)
+        if self.outline.exact:
+            return None
+        known = self._known_cut(x)
+        return self._new_cut(x) if known is None else known
+
+    def _new_cut(self, x: np.ndarray) -> np.ndarray | None:
+        normal = self.domain.normal(x)
         if normal is None:
             return None
         bound = self.domain.support(normal, np.zeros_like(normal)).value
-        return self._unit_rows(normal[None], np.array([bound]))[0]
+        self._cuts.append((normal, bound))
+        return self._known_cut(x)
+
+    def _known_cut(self, x: np.ndarray) -> np.ndarray | None:
+        """The deepest of the cuts made so far, for whatever class; None where x is outside by
+        rounding, if at all."""
+        depth, best = 1e-9, None
+        for normal, bound in self._cuts:
+            out = (normal @ x - bound) / float(np.abs(normal) @ np.abs(x) or 1.0)
+            if out > depth:
+                depth, best = out, self._unit_rows(normal[None], np.array([bound]))[0]
+        return best
 
     def tangents(self, outward: np.ndarray) -> np.ndarray:
         """Unit rows g with g·y ≤ 0 on the ball, touching it at unit inputs: (n, d) → (n, width)."""
