@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from uncork.core.errors import UncorkError
-from uncork.core.text import printable as printable  # for the readers beside this file
+from uncork.core.text import printable
 from uncork.domain import Domain
 
 _BY_HAND = "named by hand"

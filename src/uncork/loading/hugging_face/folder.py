@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from uncork.core.errors import UncorkError
+from uncork.core.text import printable
 from uncork.loading.codes.decoded import Decoded, decoded
 from uncork.loading.contents import (
     AmbiguousError,
@@ -20,7 +21,6 @@ from uncork.loading.contents import (
     Tensor,
     UnknownDomain,
     Vocabulary,
-    printable,
 )
 from uncork.loading.hugging_face.adapter import (
     CONFIG,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from uncork.core.errors import UncorkError
+from uncork.core.text import printable
 from uncork.loading.bounded.archive import read_member
 from uncork.loading.contents import (
     AmbiguousError,
@@ -22,7 +23,6 @@ from uncork.loading.contents import (
     Tensor,
     UnknownDomain,
     listing,
-    printable,
 )
 from uncork.loading.decisions import sigmoids
 from uncork.loading.keras.domain import domain_before
