@@ -60,7 +60,9 @@ def read_keras(path: Path) -> Contents:
         try:
             info = archive.getinfo("config.json")
         except KeyError:
-            raise UncorkError(f"{path} is no whole .keras file: config.json is missing") from None
+            raise UncorkError(
+                f"{path} is an incomplete .keras file: config.json is missing"
+            ) from None
         if info.file_size > _MOST_CONFIG:
             raise UncorkError(f"{path}: config.json has {info.file_size} bytes: too many")
         config = _parsed(path, read_member(archive, info))

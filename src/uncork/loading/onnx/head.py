@@ -44,7 +44,7 @@ def build_head(graph: Graph, index: int, between: set[int]) -> tuple[Choice, set
     if node.op_type == "Conv":
         if len(node.input) > 2 and node.input[2]:
             if not constants.is_constant(node.input[2]):
-                raise UncorkError(f"{path}: the bias {node.input[2]!r} of the head is no constant")
+                raise UncorkError(f"{path}: the bias {node.input[2]!r} is not a constant")
             bias = _vector(path, node.input[2], constants.value(node.input[2]), len(weight))
             bias_name = constants.origin(node.input[2])
     elif node.op_type in ("QLinearMatMul", "QGemm"):
@@ -60,7 +60,7 @@ def build_head(graph: Graph, index: int, between: set[int]) -> tuple[Choice, set
         if len(node.input) > 2 and node.input[2]:
             bias_name = node.input[2]
             if not constants.is_constant(bias_name):
-                raise UncorkError(f"{path}: the bias {bias_name!r} of the head is no constant")
+                raise UncorkError(f"{path}: the bias {bias_name!r} of the head is not a constant")
             added = constants.value(bias_name)
             if added.ndim == 2 and added.shape[1] == 1 < added.shape[0]:
                 bias_name = None  # one number a row: alike for all its classes
@@ -155,7 +155,7 @@ def _quantised(
     if node.op_type != "QGemm" or len(node.input) < 7 or not node.input[6]:
         return matrix, None, None
     if attribute(node, "alpha", 1.0) <= 0 or not constants.is_constant(node.input[6]):
-        raise UncorkError(f"{path}: QGemm with a bias that is no constant, or alpha below zero")
+        raise UncorkError(f"{path}: QGemm with a bias that is not a constant, or alpha below zero")
     bias = _vector(path, node.input[6], constants.value(node.input[6]), len(matrix))
     steps = np.broadcast_to(np.asarray(scale).reshape(-1), (len(matrix),))
     return matrix, _times(path, node.input[6], bias, steps), constants.origin(node.input[6])
