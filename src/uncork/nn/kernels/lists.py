@@ -35,7 +35,7 @@ def _solved(
     entries, size, top, c, alpha, tolerance, KIND: tl.constexpr, BRACKET: tl.constexpr,
     STEPS: tl.constexpr,
 ):  # fmt: skip
-    """(top, c) of entries (−inf where none), from those of fewer entries."""
+    """(top, c) of entries (−inf where there is none), from those of fewer entries."""
     new = tl.maximum(tl.max(entries), top)
     if BRACKET:
         c = largest_shift(alpha, KIND) + 0.0 * size
@@ -160,13 +160,8 @@ def refine_kernel(
     top = tl.load(tops + row)
     c = tl.load(shifts + row)
     if SEARCH:
-        new = tl.maximum(tl.max(z), top)
-        most = largest_shift(alpha, KIND)
-        c = tl.minimum(c + tl.where(top == -float("inf"), 0.0, new - top), most)
-        if BRACKET:
-            c = most
-        top = finite(new)
-        c = solve(z - top, c, 1.0 * K, alpha, tolerance * 64, KIND, BRACKET, STEPS)
+        top, c = _solved(z, 1.0 * K, top, c, alpha, tolerance * 64, KIND, BRACKET, STEPS)
+        top = finite(top)
     stays = (valid & ~(z <= top - c - rounded_reach(top, c, alpha, slack, KIND))).to(tl.int32)
     place = tl.cumsum(stays, 0) - 1
     tl.debug_barrier()
@@ -219,15 +214,9 @@ def sparse_rows_kernel(
     c = tl.load(shifts + row)
     if SEARCH:
         # The lists may have grown since the line was last raised.
-        new = tl.maximum(tl.max(z), top)
-        c = tl.minimum(
-            c + tl.where(top == -float("inf"), 0.0, new - top), largest_shift(alpha, KIND)
-        )
-        top = finite(new)
+        top, c = _solved(z, 1.0 * K, top, c, alpha, tolerance, KIND, BRACKET, STEPS)
+        top = finite(top)
         tl.store(tops + row, top)
-        if BRACKET:
-            c = largest_shift(alpha, KIND) + 0.0 * c
-        c = solve(z - top, c, 1.0 * K, alpha, tolerance, KIND, BRACKET, STEPS)
         tl.store(shifts + row, c)
     x = (z - top) + c
     p = probability(x, alpha, KIND)
