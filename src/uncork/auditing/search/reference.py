@@ -7,12 +7,16 @@ proof; only the certifier proves.
 
 from __future__ import annotations
 
-import highspy
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
+from uncork.auditing.search.proposer import Proposal, Proposer, Search, Witnesses
+from uncork.auditing.search.space import Space
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.domain import Box, Unbounded
+from uncork.domain import Box, Domain, Unbounded
 
 PATIENCE = 2500
 # The paper's programme asks for a radius of at least this much, well above the solver's tolerance.
@@ -60,6 +64,31 @@ def decide_reference(head: Head, t: int, patience: int = PATIENCE) -> str:
     return "argmaxable" if x is not None and _wins(weight, bias, t, x) else "undecided"
 
 
+def _propose_reflected(space: Space, classes: np.ndarray, search: Search) -> Iterator[Proposal]:
+    head = search.head.replace(domain=search.domain)
+    patience = PATIENCE if search.patience is None else search.patience
+    for t in classes.tolist():
+        if search.late():
+            return
+        x, _ = braid_reflect(head, t, patience)
+        if x is not None:
+            yield Witnesses(np.array([t]), x[None])
+
+
+def _propose_centres(space: Space, classes: np.ndarray, search: Search) -> Iterator[Proposal]:
+    head = search.head.replace(domain=search.domain)
+    for t in classes.tolist():
+        if search.late():
+            return
+        radius, x = chebyshev(head, t)
+        if radius > 0 and x is not None:
+            yield Witnesses(np.array([t]), x[None])
+
+
+BRAID_REFLECT = Proposer("Braid Reflect", "decide", _propose_reflected)
+CHEBYSHEV = Proposer("Chebyshev", "decide", _propose_centres)
+
+
 def _class(head: Head, t: int) -> int:
     if not 0 <= t < head.classes:
         raise UncorkError(f"there is no class {t}: classes are 0 to {head.classes - 1}")
@@ -101,11 +130,13 @@ def _reflect(
 def _chebyshev(
     head: Head, weight: np.ndarray, bias: np.ndarray, t: int
 ) -> tuple[float, np.ndarray | None]:
-    lower, upper = _box(head)
+    import highspy
+
+    lower, upper = bounds_of(head.domain, head.features)
     normals = np.delete(weight - weight[t], t, axis=0)  # (C − 1, d)
-    slack = np.delete(bias[t] - bias, t)  # (C − 1,)
+    ahead = np.delete(bias[t] - bias, t)  # (C − 1,)
     norms = np.linalg.norm(normals, axis=1)
-    if (slack[norms == 0] <= 0).any():
+    if (ahead[norms == 0] <= 0).any():
         # An equal row that is never behind: no ball, however small, has t strictly first. The
         # programme cannot see this, as that row of it reads 0 ≤ 0.
         return 0.0, None
@@ -124,12 +155,12 @@ def _chebyshev(
     programme.col_lower_ = np.append(lower, 0.0)
     programme.col_upper_ = np.append(upper, np.inf if bounded else 1.0)
     programme.row_lower_ = np.full(count, -np.inf)
-    programme.row_upper_ = slack[rows] / norms[rows]
+    programme.row_upper_ = ahead[rows] / norms[rows]
     programme.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
     programme.a_matrix_.start_ = np.arange(count + 1, dtype=np.int32) * variables
     programme.a_matrix_.index_ = np.tile(np.arange(variables, dtype=np.int32), count)
     programme.a_matrix_.value_ = matrix.ravel()
-    solver = highspy.Highs()
+    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("primal_feasibility_tolerance", _TOLERANCE)
@@ -145,11 +176,10 @@ def _chebyshev(
     return float(solution[-1]), np.clip(solution[:-1], lower, upper)
 
 
-def _box(head: Head) -> tuple[np.ndarray, np.ndarray]:
-    if isinstance(head.domain, Unbounded):
-        return np.full(head.features, -np.inf), np.full(head.features, np.inf)
-    if isinstance(head.domain, Box):
-        return head.domain.bounds(head.features)
-    raise UncorkError(
-        f"the reference algorithms know boxes and the unbounded domain, not {head.domain}"
-    )
+def bounds_of(domain: Domain, features: int) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper bounds (d,) of a domain that the paper's linear programme can express."""
+    if isinstance(domain, Unbounded):
+        return np.full(features, -np.inf), np.full(features, np.inf)
+    if isinstance(domain, Box):
+        return domain.bounds(features)
+    raise UncorkError(f"the reference algorithms know boxes and the unbounded domain, not {domain}")

@@ -3,18 +3,20 @@
     max r   s.t.   a_i·y + r ≤ 0 for the rows considered,   g·y ≤ 0 for sides,   −1 ≤ y ≤ 1
 
 with the unit rows of `centre`. HiGHS solves over a small working set; all classes are priced at the
-solution and the worst violators added (the paper's Eq. 6, without its slack rows). Its answer
-proposes: a positive r an input, a vanishing one the duals of a mixture.
+solution and the worst violators added (the paper's Eq. 6, without the rows that do not bind). Its
+answer proposes: a positive r an input, a vanishing one the duals of a mixture.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from uncork.auditing.proofs.verdict import Mixture
 from uncork.auditing.search.mixtures import mixtures_from_duals
+from uncork.auditing.search.proposer import Mixtures, Proposal, Proposer, Search, Witnesses
 from uncork.auditing.search.space import Space
 from uncork.domain import Box
 
@@ -24,6 +26,26 @@ if TYPE_CHECKING:
 _ROUNDS = 200
 _ADDED = 32
 _POSITIVE = 1e-11
+
+
+def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Proposal]:
+    """One class after another; the classes that mattered are a hint for exact arithmetic."""
+    for t in classes.tolist():
+        if search.late():
+            return
+        try:
+            x, mixture, search.rivals[t] = decide_by_rows(space, t)
+        except ImportError:  # no HiGHS here: exact arithmetic finds its own rows
+            return
+        alone = np.array([t])
+        if x is not None:
+            yield Witnesses(alone, space.proposed(x)[None])
+        # Asking certifies the witness now: many at once could exceed what is settled in integers.
+        if len(search.undecided(alone)) and mixture is not None:
+            yield Mixtures([(t, mixture)])
+
+
+PROPOSER = Proposer("rows", "decide", propose)
 
 
 def decide_by_rows(space: Space, t: int) -> tuple[np.ndarray | None, Mixture | None, np.ndarray]:

@@ -14,11 +14,13 @@ and go on to `centre`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from uncork.auditing.proofs.verdict import Mixture
+from uncork.auditing.search.proposer import Mixtures, Proposal, Proposer, Search
 from uncork.auditing.search.space import Space
 
 _RIVALS = 48  # rows tried as parts of a mixture, each time
@@ -27,6 +29,16 @@ _FAR = 3.5  # a tilt that moves the mean further than this leaves too few classe
 _BULK = 0.1  # share of the tilted mixture kept uniform, to absorb rounding
 _ROUNDS = 60
 _CLOSE = 1e-5
+_WIDE = 256  # beyond this many features a working set costs more than products over all classes
+
+
+def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Proposal]:
+    """All mixtures at once: the certifier's products over all classes are then shared."""
+    if space.width > _WIDE:
+        yield Mixtures(tilted_mixtures(space, classes))
+
+
+PROPOSER = Proposer("tilt", "decide", propose)
 
 
 def tilted_mixtures(space: Space, classes: np.ndarray) -> list[tuple[int, Mixture]]:
