@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-
 from typing import Any
 
 import numpy as np
@@ -88,10 +87,13 @@ def test_the_floats_decide_nearly_all_of_a_larger_head_in_a_ball_that_cuts_regio
 ) -> None:
     rng = np.random.default_rng(0)
     head = Head(rng.standard_normal((800, 12)), 2 * rng.standard_normal(800), domain=Ball(1.0))
-    alone = []
-    monkeypatch.setattr(
-        rows, "decide_by_rows", lambda space, t: alone.append(t) or (None, None, [])
-    )
+    one_by_one: list[int] = []
+
+    def count(space: Any, t: int) -> tuple[None, None, list[int]]:
+        one_by_one.append(t)
+        return None, None, []
+
+    monkeypatch.setattr(rows, "decide_by_rows", count)
     found = audit(head, jobs=1)
     assert not len(found.undecided)
     assert len(found.unargmaxable) > 400

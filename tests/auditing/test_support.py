@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
-
 from typing import Any
 
 import numpy as np
@@ -72,10 +71,13 @@ def test_where_all_classes_tie_at_zero_floats_still_decide(
     """No bias and a corner at x = 0: no mixture has slack, yet none needs exact arithmetic."""
     rng = np.random.default_rng(0)
     head = Head(0.3 * rng.standard_normal((600, 9)) + 0.1, domain=domain)
-    alone = []
-    monkeypatch.setattr(
-        rows, "decide_by_rows", lambda space, t: alone.append(t) or (None, None, [])
-    )
+    one_by_one: list[int] = []
+
+    def count(space: Any, t: int) -> tuple[None, None, list[int]]:
+        one_by_one.append(t)
+        return None, None, []
+
+    monkeypatch.setattr(rows, "decide_by_rows", count)
     found = audit(head, device="cpu", jobs=1)
     assert not len(found.undecided)
     assert len(found.unargmaxable) > 100
