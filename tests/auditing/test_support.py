@@ -68,7 +68,7 @@ def test_a_bound_of_zero_is_never_below_the_truth() -> None:
 def test_where_all_classes_tie_at_zero_floats_still_decide(
     domain: Domain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No bias and a corner at x = 0: no mixture has slack, yet none needs exact arithmetic."""
+    """No bias and a corner at x = 0: mixtures lead by nothing, yet none needs exact arithmetic."""
     rng = np.random.default_rng(0)
     head = Head(0.3 * rng.standard_normal((600, 9)) + 0.1, domain=domain)
     one_by_one: list[int] = []

@@ -120,7 +120,8 @@ class TorchBackend(Backend):
         return self.torch.from_numpy(np.array(array, order="C")).to(self.name)
 
     def get(self, array: Any) -> np.ndarray:
-        return array.detach().cpu().numpy()
+        host: np.ndarray = array.detach().cpu().numpy()
+        return host
 
     def asarray(self, array: np.ndarray) -> Any:
         return self.put(np.asarray(array, dtype=np.float64))

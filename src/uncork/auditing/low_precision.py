@@ -37,15 +37,15 @@ def low_precision(
     if head.dtype not in _LOW:
         return None
     dtype = _LOW[head.dtype]
-    view = (domain or head.domain).affine(head.features)
+    affine = (domain or head.domain).affine(head.features)
     classes = proofs.ids(Verdict.ARGMAXABLE)
     classes = classes[proofs.has_input(classes)]
     step = backend.inputs
     parts = [classes[start : start + step] for start in range(0, len(classes), step)]
 
     def lead(part: np.ndarray) -> np.ndarray:
-        stored = backend.get(proofs.stored_inputs(head, part, view.latent, backend))
-        inputs = view.image(stored).astype(dtype)
+        stored = backend.get(proofs.stored_inputs(head, part, affine.latent, backend))
+        inputs = affine.image(stored).astype(dtype)
         return _lead(head, part, inputs, dtype, backend)
 
     with backend.threads() as over:

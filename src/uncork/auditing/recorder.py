@@ -98,7 +98,7 @@ class Recorder:
             self.propose_exact(proposal.class_id, proposal.witness)
         elif considered.all() and isinstance(proposal, GaveUp):
             self.proofs.reasons[proposal.class_id] = proposal.why
-        return classes[considered]
+        return np.asarray(classes[considered])
 
     # Witnesses
 

@@ -113,8 +113,8 @@ class Audit:
         found = self._witness(t)
         if found is None:
             return None
-        view = self.domain.affine(self.features)
-        return view.image(found.x) if view.steps else found.x
+        affine = self.domain.affine(self.features)
+        return affine.image(found.x) if affine.steps else found.x
 
     def latent_witness(self, t: int) -> np.ndarray | None:
         """What the proof stores: u (latent,) on an image domain, where the input is x = F(u); the

@@ -96,12 +96,12 @@ def audit(
     options = Options(approximate, patience, algorithm, time_limit, low_precision)
     backend = choose_backend(device, jobs)
     domain = domain or head.domain
-    view = domain.affine(head.features)
+    affine = domain.affine(head.features)
     with np.errstate(all="ignore"):
-        unit = magnitude_unit(searched(head, view), backend)
+        unit = magnitude_unit(searched(head, affine), backend)
     if backend.name == "cpu" and not 1e-9 < unit < 1e9:
         backend = Backend(jobs, np.float64)  # magnitudes whose squares float32 cannot hold
-    if algorithm == "reference" and (view.steps or not approximate):
+    if algorithm == "reference" and (affine.steps or not approximate):
         reference.bounds_of(domain, head.features)
     if not isinstance(progress, Progress):
         progress = ProgressBar() if progress else Progress()
@@ -242,7 +242,8 @@ class _Run:
 
     def _still_undecided(self, classes: np.ndarray) -> np.ndarray:
         self.recorder.flush()
-        return classes[self.recorder.proofs.verdicts[classes] == Verdict.UNDECIDED]
+        undecided = self.recorder.proofs.verdicts[classes] == Verdict.UNDECIDED
+        return np.asarray(classes[undecided])
 
     def _seconds_left(self) -> float:
         limit = self.options.time_limit

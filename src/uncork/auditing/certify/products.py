@@ -38,7 +38,8 @@ class Device:
         return array
 
     def get(self, array: Any) -> np.ndarray:
-        return array
+        host: np.ndarray = array
+        return host
 
     def blocks(self, head: Head | Folded) -> Iterator[tuple[int, Any]]:
         """The rows of the head in float64, a block at a time: (first row, (n, d))."""

@@ -193,7 +193,7 @@ class _Batch:
             at = self.backend.index(separated)
             y = xp.where(only_along[:, None], move[at], self.y[at])
             self._price(separated, y, duals, done)
-        self._keep(np.flatnonzero(~done))
+        self._go_on_with(np.flatnonzero(~done))
 
     def _settle_beaten(
         self, which: np.ndarray, duals: Any, outward: np.ndarray | None
@@ -314,11 +314,11 @@ class _Batch:
                           xp.ones_like(room))  # fmt: skip
         self.y[at] = self.y[at] * shrink[:, None]
 
-    def _keep(self, kept: np.ndarray) -> None:
-        if len(kept) == len(self.classes):
+    def _go_on_with(self, still_open: np.ndarray) -> None:
+        if len(still_open) == len(self.classes):
             return
-        self.classes, self.ids = self.classes[kept], self.ids[kept]
-        at = self.backend.index(kept)
+        self.classes, self.ids = self.classes[still_open], self.ids[still_open]
+        at = self.backend.index(still_open)
         self.rows, self.lengths, self.y = self.rows[at], self.lengths[at], self.y[at]
 
 

@@ -71,4 +71,4 @@ def _reflect_together(
 def classes_to_count(audit: Audit) -> np.ndarray:
     """The classes of an audit that the algorithm might find."""
     every = np.arange(audit.classes) if audit.asked is None else audit.asked
-    return every[audit.proofs.verdicts[every] != Verdict.UNARGMAXABLE]
+    return np.setdiff1d(every, audit.proofs.ids(Verdict.UNARGMAXABLE))

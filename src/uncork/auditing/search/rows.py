@@ -37,11 +37,11 @@ def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Propo
             x, mixture, search.rivals[t] = decide_by_rows(space, t)
         except ImportError:  # no HiGHS here: exact arithmetic finds its own rows
             return
-        alone = np.array([t])
+        one = np.array([t])
         if x is not None:
-            yield Witnesses(alone, space.proposed(x)[None])
+            yield Witnesses(one, space.proposed(x)[None])
         # Asking certifies the witness now: many at once could exceed what is settled in integers.
-        if len(search.undecided(alone)) and mixture is not None:
+        if len(search.undecided(one)) and mixture is not None:
             yield Mixtures([(t, mixture)])
 
 
@@ -56,11 +56,11 @@ def decide_by_rows(space: Space, t: int) -> tuple[np.ndarray | None, Mixture | N
     rows: list[np.ndarray] = []
     ids: list[int] = []
 
-    def add(row: np.ndarray, class_id: int, slack: float) -> None:
+    def add(row: np.ndarray, class_id: int, radius: float) -> None:
         rows.append(row)
         ids.append(class_id)
         columns = np.arange(space.width + 1, dtype=np.int32)
-        solver.addRow(-np.inf, 0.0, space.width + 1, columns, np.append(row, slack))
+        solver.addRow(-np.inf, 0.0, space.width + 1, columns, np.append(row, radius))
 
     if space.lifted:
         height = np.zeros(space.width)
@@ -140,14 +140,17 @@ class _Points:
         self.all = space.exact_points(np.arange(space.head.classes)) if small else None
 
     def of(self, classes: np.ndarray) -> np.ndarray:
-        return self.space.exact_points(classes) if self.all is None else self.all[classes]
+        if self.all is None:
+            return self.space.exact_points(classes)
+        points: np.ndarray = self.all[classes]
+        return points
 
     def scores(self, y: np.ndarray) -> np.ndarray:
         if self.all is not None:
-            return self.all @ y
+            scores: np.ndarray = self.all @ y
+            return scores
         backend = self.space.backend
-        scores = self.space.points @ backend.asarray(y)
-        return backend.get(scores).astype(np.float64)
+        return backend.get(self.space.points @ backend.asarray(y)).astype(np.float64)
 
 
 def _mixture(
@@ -173,7 +176,7 @@ def _mixture(
 def _solver(width: int) -> highspy.Highs:
     import highspy
 
-    solver = highspy.Highs()
+    solver = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("primal_feasibility_tolerance", 1e-10)

@@ -105,8 +105,7 @@ def _sparse_parts(
                 weights[:] = 0
             members[k], parts[k] = ids, (ids.astype(np.int32), weights)
             residuals[k] = own[k] - weights @ points
-    kept = [weights > 0 for _, weights in parts]
-    return [(ids[k], w[k]) for (ids, w), k in zip(parts, kept, strict=True)], residuals
+    return [(ids[weights > 0], weights[weights > 0]) for ids, weights in parts], residuals
 
 
 def _least_squares(points: np.ndarray, target: np.ndarray) -> np.ndarray:
