@@ -102,7 +102,7 @@ def audit(
     if backend.name == "cpu" and not 1e-9 < unit < 1e9:
         backend = Backend(jobs, np.float64)  # magnitudes whose squares float32 cannot hold
     if algorithm == "reference" and (affine.steps or not approximate):
-        reference.bounds_of(domain, head.features)
+        reference.check_domain(head.replace(domain=domain))
     if not isinstance(progress, Progress):
         progress = ProgressBar() if progress else Progress()
     with progress:

@@ -16,7 +16,7 @@ from uncork.auditing.search.proposer import Proposal, Proposer, Search, Witnesse
 from uncork.auditing.search.space import Space
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.domain import Box, Domain, Unbounded
+from uncork.domain import Box, Unbounded
 
 PATIENCE = 2500
 # The paper's programme asks for a radius of at least this much, well above the solver's tolerance.
@@ -89,6 +89,11 @@ BRAID_REFLECT = Proposer("Braid Reflect", "decide", _propose_reflected)
 CHEBYSHEV = Proposer("Chebyshev", "decide", _propose_centres)
 
 
+def check_domain(head: Head) -> None:
+    """Raise where the paper's linear programme cannot express the head's domain."""
+    _box(head)
+
+
 def _class(head: Head, t: int) -> int:
     if not 0 <= t < head.classes:
         raise UncorkError(f"there is no class {t}: classes are 0 to {head.classes - 1}")
@@ -132,7 +137,7 @@ def _chebyshev(
 ) -> tuple[float, np.ndarray | None]:
     import highspy
 
-    lower, upper = bounds_of(head.domain, head.features)
+    lower, upper = _box(head)
     normals = np.delete(weight - weight[t], t, axis=0)  # (C − 1, d)
     ahead = np.delete(bias[t] - bias, t)  # (C − 1,)
     norms = np.linalg.norm(normals, axis=1)
@@ -176,10 +181,11 @@ def _chebyshev(
     return float(solution[-1]), np.clip(solution[:-1], lower, upper)
 
 
-def bounds_of(domain: Domain, features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper bounds (d,) of a domain that the paper's linear programme can express."""
-    if isinstance(domain, Unbounded):
-        return np.full(features, -np.inf), np.full(features, np.inf)
-    if isinstance(domain, Box):
-        return domain.bounds(features)
-    raise UncorkError(f"the reference algorithms know boxes and the unbounded domain, not {domain}")
+def _box(head: Head) -> tuple[np.ndarray, np.ndarray]:
+    if isinstance(head.domain, Unbounded):
+        return np.full(head.features, -np.inf), np.full(head.features, np.inf)
+    if isinstance(head.domain, Box):
+        return head.domain.bounds(head.features)
+    raise UncorkError(
+        f"the reference algorithms know boxes and the unbounded domain, not {head.domain}"
+    )
