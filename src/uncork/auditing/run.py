@@ -65,7 +65,7 @@ class Options:
 
 
 def check_time_limit(seconds: float | None) -> None:
-    """Raise unless there is no limit, or some time."""
+    """Raise unless there is no limit, or a positive one."""
     if seconds is not None and not seconds > 0:
         raise UncorkError(f"the time limit must be positive, and is {seconds}")
 
@@ -89,9 +89,9 @@ def audit(
 
     Every verdict in the result has passed the certifier. `classes` asks for some only;
     `approximate` stops after screening; `time_limit` (seconds of search) and Ctrl-C leave the rest
-    undecided, the latter by raising `Interrupted` with the audit so far; `resume` continues an
-    earlier one, whose proofs are checked again first, in time that does not count;
-    `low_precision` also counts how the witnesses fare with logits computed in the head's own type.
+    undecided, and Ctrl-C raises `Interrupted` with the audit so far; `resume` continues an earlier
+    audit, whose proofs are checked again first, in time that does not count; `low_precision` also
+    counts the witnesses that still win with logits computed in the head's own type.
     """
     options = Options(approximate, patience, algorithm, time_limit, low_precision)
     backend = choose_backend(device, jobs)
@@ -220,7 +220,7 @@ class _Run:
         self.recorder.take_over(earlier.proofs)
         self.taken_over = True
         self.known = self._decided()
-        # Else a run would check again what the last one proved, be late, and get no further.
+        # Checking again takes nothing from the search: else a resumed run might get no further.
         self.searching_since = time.perf_counter()
 
     def _decided(self) -> int:
@@ -257,7 +257,7 @@ class _Run:
     # What came of it
 
     def _explain(self, left: Iterable[int]) -> None:
-        """Say of every class left undecided why it is."""
+        """Note the reason for every class that is left undecided."""
         reasons = self.recorder.proofs.reasons
         if self.interrupted:
             why = "interrupted"

@@ -44,7 +44,7 @@ class Bulk:
 
     @property
     def is_full(self) -> bool:
-        """Whether the rows span their whole width, so that every small residual can be had."""
+        """Whether the rows span their whole width, so that every small residual can be reached."""
         return self.transform is not None and len(self.transform) == len(self.centre)
 
     @classmethod

@@ -179,7 +179,7 @@ class Certifier:
         return all(n.bit_length() <= self._most_bits for n in numbers)
 
     def _own_group(self, t: int, groups: dict[int, np.ndarray]) -> list[int]:
-        """t and those of its alleged equals that are."""
+        """t, and those classes of its group that really equal it."""
         members = groups.get(t, np.empty(0, dtype=np.int64)).tolist()
         return [t, *(i for i in members if i != t and self.equal(i, t))]
 
@@ -327,7 +327,7 @@ class Certifier:
                 uppers += self._with_bulk(Unbounded(), self.bulk_of_rows, row, balance, bulk)
         total = balance.total + bulk
         error = add_up(balance.total_error, 2 * UNIT * total + TINY)
-        if not total > 0:  # nobody weighs anything, which proves nothing
+        if not total > 0:  # without weight a mixture proves nothing
             return float("nan")
         return max((_share(upper, total, error) for upper in uppers), default=float("nan"))
 
@@ -365,7 +365,7 @@ class Certifier:
         # 2. The bulk as a point near the mean that leaves a residual of our choosing: one that no
         #    infinite side of the domain sees, one that is nowhere positive, or none at all.
         wishes = [np.zeros_like(total)]
-        if mean.is_full:  # else not every residual can be had
+        if mean.is_full:  # else not every residual can be reached
             wishes += [finite_part(base, total), part_below_zero(base, total)]
         for wanted in wishes:
             # Both divisions round, and the first difference: paid for by the second.

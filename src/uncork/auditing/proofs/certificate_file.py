@@ -167,7 +167,7 @@ def _read(archive: OwnArchive, head: Head | None) -> Audit:
     proofs = Proofs.empty(classes)
     proofs.verdicts = archive.array("verdict", (classes,), np.uint8).copy()
     if proofs.verdicts.max(initial=0) > max(Verdict):
-        raise UncorkError("verdict holds a value that is no verdict")
+        raise UncorkError("verdict holds a value that is not a verdict")
     proofs.margins = np.asarray(margins, dtype=np.float64)
     if archive.count("group_class") > classes:
         raise UncorkError("there are more equal classes than classes")

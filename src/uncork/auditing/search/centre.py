@@ -27,7 +27,7 @@ from uncork.auditing.search.mixtures import mixtures_from_duals
 from uncork.auditing.search.proposer import Mixtures, Proposal, Proposer, Search, Witnesses
 from uncork.auditing.search.space import Space
 
-_STEPS = 80  # Newton steps before a class is given up
+_STEPS = 80  # Newton steps for a class, then it is left undecided
 _RIDGE = 1e-9
 
 
@@ -66,7 +66,7 @@ def _hints(space: Space, classes: np.ndarray, search: Search) -> Any:
 
 
 def working_set_size(space: Space, factor: float = 1.0) -> int:
-    """Rows in a working set: three times the width, two for wide heads where rows are dear."""
+    """Rows in a working set: three times the width, twice for wide heads, where rows cost more."""
     size = (3 if space.width <= 512 else 2) * space.width
     return min(int(factor * size), space.head.classes - len(space.repeats) - 1)
 

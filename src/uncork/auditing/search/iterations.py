@@ -2,7 +2,7 @@
 
 The same steps as `reference.braid_reflect`, in float64, with one product a step for every class
 that has not finished. A product over many inputs is summed in another order than one over a
-single input, so a class within rounding of a tie can take another way.
+single input, so a class within rounding of a tie can take a different path.
 """
 
 from __future__ import annotations

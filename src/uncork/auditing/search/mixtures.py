@@ -68,7 +68,7 @@ def _mixture(ids: np.ndarray, share: np.ndarray) -> Mixture | None:
 
 
 def balanced(backend: Backend, rows: Any, weights: Any) -> tuple[Any, Any]:
-    """λ near the given one with Σ λ_k a_k = 0 to rounding, and where that was had with λ ≥ 0.
+    """λ near the given one with Σ λ_k a_k = 0 to rounding, and where that λ is ≥ 0.
 
     (B, n, m), (B, n) → (B, n), (B,). The smallest change in units of λ itself: a weight moves in
     proportion to its square, and one that is zero stays zero.

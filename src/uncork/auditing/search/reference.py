@@ -1,8 +1,8 @@
 """The algorithms of Grivas, Bogoychev and Lopez (ACL 2022) as they are written: the reference.
 
 One class at a time, float64, nothing clever: tests hold the fast audit to these, and the benchmark
-measures against them. What they return is what a float computation or a solver says, which is no
-proof; only the certifier proves.
+measures against them. What they return is what a float computation or a solver says, which does
+not prove anything: the certifier does.
 """
 
 from __future__ import annotations

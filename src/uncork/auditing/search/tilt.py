@@ -80,7 +80,7 @@ def _sparse_parts(
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
     """For each class a few others and weights, Σ < 1, that come near it, and what they leave.
 
-    Matching pursuit: the rows along what is left join, non-negative least squares weighs anew.
+    Matching pursuit: rows along the residual join, and non-negative least squares weighs all again.
     """
     backend, index = space.backend, space.backend.index
     inner = len(space.to_input)
