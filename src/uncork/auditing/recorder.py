@@ -89,7 +89,8 @@ class Recorder:
         if isinstance(proposal, Witnesses):
             inputs = proposal.inputs
             if not considered.all():
-                inputs = inputs[self.backend.index(np.flatnonzero(considered))]
+                at = np.flatnonzero(considered)
+                inputs = inputs[at if isinstance(inputs, np.ndarray) else self.backend.index(at)]
             self.propose(classes[considered], inputs, proposal.formula)
         elif isinstance(proposal, Mixtures):
             pairs = zip(proposal.pairs, considered.tolist(), strict=True)

@@ -109,7 +109,7 @@ class Products:
         groups: dict[int, list[int]],
         single: bool,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """A lower bound on z_t and an upper bound on the other z_i, all less one number for each row.
+        """A lower bound on z_t and an upper bound on the other z_i, less one number for each row.
 
         `x` (n, d) lies on the device, each row within `drift` (n,) of the true input; `groups`
         names classes that count as t itself. Where a bound cannot be had, NaN: (n,), (n,).
