@@ -74,8 +74,8 @@ def commands() -> list[str]:
 
 
 def rules_of_operators() -> str:
-    from uncork.load.onnx import ranges  # noqa: F401  (fills the table)
-    from uncork.load.onnx.rules.table import as_markdown
+    from uncork.loading.onnx import ranges  # noqa: F401  (fills the table)
+    from uncork.loading.onnx.rules.table import as_markdown
 
     return as_markdown()
 

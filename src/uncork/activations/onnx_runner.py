@@ -11,11 +11,11 @@ import numpy as np
 
 from uncork.activations.batch import Batch, firsts
 from uncork.activations.data import ARRAYS, PICTURES, Arrays, digest_of, files_of, picture
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load import find
-from uncork.load.onnx.file import open_onnx
-from uncork.load.onnx.site import Site
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.loading import find
+from uncork.loading.onnx.file import open_onnx
+from uncork.loading.onnx.position import Site
 
 _HEIGHT = 48  # of PP-OCR's recognisers, where the model itself leaves it open
 _KINDS: dict[str, Any] = {

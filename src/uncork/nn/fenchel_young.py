@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.nn._rows import Alpha, check_floating, compute_dtype, output_dtype, runs_eagerly_on_cpu
 from uncork.nn._torch import torch
 from uncork.nn.families import Family

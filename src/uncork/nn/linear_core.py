@@ -12,7 +12,7 @@ import math
 from itertools import zip_longest
 from typing import Any
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.nn import kernels
 from uncork.nn._torch import torch
 from uncork.nn.linear_blocks import loss_of_logits

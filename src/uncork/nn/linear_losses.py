@@ -8,7 +8,7 @@ through `uncork.nn.functional`; the modules are in `linear_modules.py`.
 
 from __future__ import annotations
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.nn._rows import Alpha, check_alpha, check_floating, under_autocast
 from uncork.nn._torch import torch
 from uncork.nn.linear_core import linear_loss

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.nn import linear_losses as F
 from uncork.nn._torch import torch
 from uncork.nn.linear_losses import check_number

@@ -5,7 +5,7 @@ Public through `uncork.nn.functional`; the modules are in `modules.py`.
 
 from __future__ import annotations
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.nn._rows import Alpha, check_alpha
 from uncork.nn._torch import torch
 from uncork.nn.families import AlphaReLUFamily, EntmaxFamily, NormmaxFamily

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.nn import functional as F
 from uncork.nn._rows import Alpha, check_alpha
 from uncork.nn._torch import torch

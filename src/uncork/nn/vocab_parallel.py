@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
 from uncork.nn.deformed import exp_alpha
 from uncork.nn.linear_losses import check_number, checked_loss

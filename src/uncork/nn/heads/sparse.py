@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.nn import functional as F
 from uncork.nn._torch import torch
 from uncork.nn.heads.softmax import LinearHead
