@@ -14,7 +14,9 @@ from typing import Any
 
 DOCS = Path(__file__).parent
 PLAYGROUND = "playground.html"
-ARGUMENT = re.compile(r"([a-z_]\w*(?:, [a-z_]\w*)*) {2,}(\S.*)")  # name   what it is
+_NAMES = r"[a-z_]\w*(?:, [a-z_]\w*)*"
+ARGUMENT = re.compile(rf" {{4}}{_NAMES}:")  # name: what it is
+COLUMN = re.compile(rf"({_NAMES}) {{2,}}(\S.*)")  # name   what it is
 
 project = "uncork"
 release = importlib.metadata.version("uncork")
@@ -85,22 +87,28 @@ def _as_restructured_text(
     """Docstrings are prose. They have `code` in backticks, indented blocks after a blank line, and
     arguments either under "Args:" (for napoleon, which runs next) or as a column of names."""
     converted: list[str] = []
-    in_block = False
+    where = ""  # "code", "Args:" or "column"
     for line in lines:
+        indented = line.startswith("    ")
         after_blank = not converted or not converted[-1].strip()
-        if line.startswith("    ") and after_blank and not in_block:
+        column = COLUMN.match(line)
+        if indented and after_blank and where != "code":
             converted += ["::", ""]
-            in_block = True
-        elif line.strip() and not line.startswith("    "):
-            in_block = False
-        argument = ARGUMENT.match(line)
-        if in_block:
-            converted.append(line)
-        elif argument:
-            names, text = argument.groups()
-            converted.append(f":param {names}: {_escaped(text)}")
-        else:
-            converted.append(_escaped(line))
+            where = "code"
+        elif line == "Args:":
+            where = "Args:"
+        elif column:
+            line = ":param {}: {}".format(*column.groups())
+            where = "column"
+        elif where == "Args:" and re.match(" {4}[^ ]", line) and not ARGUMENT.match(line):
+            converted.append("")  # "Others as for …" closes the section
+            line = line.strip()
+            where = ""
+        elif line.strip() and not indented:
+            if where == "column":
+                converted.append("")
+            where = ""
+        converted.append(line if where == "code" else _escaped(line))
     lines[:] = converted
 
 
