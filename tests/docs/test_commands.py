@@ -41,3 +41,11 @@ def test_the_reference_lists_every_command() -> None:
     assert listed == NAMES
     table = text.partition("## Exit status")[0]
     assert set(re.findall(r"\(#uncork-(\w+)\)", table)) == set(NAMES)
+
+
+def test_the_install_page_lists_every_extra() -> None:
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    section = project.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    extras = set(re.findall(r"^([\w-]+) = \[", section, re.M)) - {"docs", "test", "test-core"}
+    page = (ROOT / "docs" / "how-to" / "install.md").read_text("utf-8")
+    assert extras <= set(re.findall(r"^\| `([\w-]+)` \|", page, re.M))

@@ -55,9 +55,8 @@ def chromium() -> Iterator[Any]:
     if program is None:
         assert not os.environ.get("UNCORK_NEEDS_CHROMIUM"), "Chromium was not installed"
         pytest.skip("there is no Chromium here (Debian: apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser
         browser.close()
