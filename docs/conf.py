@@ -6,13 +6,11 @@ docs/contributing/site.md says why it is Sphinx, and what this file adds to it.
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parent
 PLAYGROUND = "playground.html"
 _NAMES = r"[a-z_]\w*(?:, [a-z_]\w*)*"
 ARGUMENT = re.compile(rf" {{4}}{_NAMES}:")  # name: what it is
@@ -48,12 +46,6 @@ copybutton_only_copy_prompt_lines = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 python_maximum_signature_line_length = 88
-# Without torch its names are stand-ins, so that the pages of uncork.nn are made all the same.
-autodoc_mock_imports = [
-    name
-    for name in ("torch", "triton", "transformers", "lightning")
-    if not importlib.util.find_spec(name)
-]
 
 html_theme = "furo"
 html_static_path = ["static"]
