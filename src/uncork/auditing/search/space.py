@@ -201,7 +201,7 @@ class Space:
         v = (self.head.take(classes) * self._unit - self.centre * self._unit) @ self._whiten.T
         if self.unseen:
             v = np.concatenate([v, np.zeros((len(v), self.unseen))], axis=1)
-        return np.column_stack([v, self.bias[classes]]) if self.lifted else v
+        return np.column_stack([v, self.bias[classes]]) if self.lifted else np.asarray(v)
 
     def tilt(self, y: np.ndarray) -> tuple[np.ndarray, float]:
         """The x (d,) in float32 whose product with w_i varies as y·u_i does, and by how much more
