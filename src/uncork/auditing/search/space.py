@@ -201,7 +201,7 @@ class Space:
         v = (self.head.take(classes) * self._unit - self.centre * self._unit) @ self._whiten.T
         if self.unseen:
             v = np.concatenate([v, np.zeros((len(v), self.unseen))], axis=1)
-        return np.column_stack([v, self.bias[classes]]) if self.lifted else np.asarray(v)
+        return np.column_stack([v, self.bias[classes]]) if self.lifted else v
 
     def tilt(self, y: np.ndarray) -> tuple[np.ndarray, float]:
         """The x (d,) in float32 whose product with w_i varies as y·u_i does, and by how much more
@@ -241,7 +241,7 @@ class Space:
         x = y[:, : len(self.to_input)] @ self.to_input
         if self.lifted:
             x *= self.bias_scale / np.where(y[:, -1:] > 0, y[:, -1:], 1.0)
-        return x
+        return np.asarray(x)
 
     def directions(self, x: Any) -> Any:
         """The direction that stands for each input: (n, d) → (n, width)."""
