@@ -251,7 +251,7 @@ class Space:
         x = y[:, : len(self.to_input)] @ self.to_input
         if self.lifted:
             x *= self.bias_scale / np.where(y[:, -1:] > 0, y[:, -1:], 1.0)
-        return x
+        return np.asarray(x)
 
     def directions(self, x: Any) -> Any:
         """The direction that stands for each input: (n, d) → (n, width)."""
