@@ -11,9 +11,8 @@ import pytest
 
 import uncork
 from uncork import Box, Head, UncorkError
-from uncork.reach.outlook import Outlook, outlook
-from uncork.reach.probability.search import highest_probability
-from uncork.reach.rank.search import best_rank
+from uncork.reach import best_rank, highest_probability
+from uncork.reach.outlooks import Outlook, outlook
 
 
 @pytest.fixture(scope="module")

@@ -17,15 +17,14 @@ from models import PP_OCR_V4
 from small_heads import quick
 from uncork import Ball, Box, Head, LayerNorm, RMSNorm, Unbounded, UncorkError
 from uncork.auditing.certify.certifier import Certifier
+from uncork.reach import highest_probability, sparse_probability
+from uncork.reach.bounds.probability import probability_bounds
 from uncork.reach.certificates import (
     Certificates,
     check_certificates,
     read_certificates,
     write_certificates,
 )
-from uncork.reach.probability.bounds import probability_bounds
-from uncork.reach.probability.search import highest_probability
-from uncork.reach.sparse.search import sparse_probability
 
 DOMAINS = {
     "box": lambda d: Box(3.0),

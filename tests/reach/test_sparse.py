@@ -14,15 +14,15 @@ from small_heads import quick
 from uncork import Ball, Box, Head, Image, LayerNorm, UncorkError
 from uncork.auditing.certify.certifier import Certifier
 from uncork.nn.reference import entmax as slow_entmax
+from uncork.reach import highest_probability
+from uncork.reach.bounds.sparse import sparse_bounds
 from uncork.reach.certificates import (
     Certificates,
     check_certificates,
     read_certificates,
     write_certificates,
 )
-from uncork.reach.probability.search import highest_probability
-from uncork.reach.sparse.bounds import sparse_bounds
-from uncork.reach.sparse.search import SparseProbability, sparse_probability
+from uncork.reach.sparse import SparseProbability, sparse_probability
 
 
 def entmax(z: np.ndarray, alpha: float) -> np.ndarray:

@@ -11,12 +11,13 @@ from models import PP_OCR_V4
 from small_heads import quick
 from uncork import Ball, Box, Domain, Head, Unbounded, UncorkError, audit, load
 from uncork.domain import LayerNorm
-from uncork.repair.prevent import prevent, row_norms
-from uncork.repair.prove_prevented import (
+from uncork.repair.prevention import (
     as_stored,
     audit_prevented,
     made_equal,
+    prevent,
     prevent_as_stored,
+    row_norms,
 )
 from uncork.theory.random_heads import random_head
 

@@ -19,8 +19,9 @@ from uncork import Ball, Box, Domain, Head, Image, Unbounded, UncorkError, audit
 from uncork.auditing.backend import choose_backend
 from uncork.auditing.low_precision import low_precision
 from uncork.domain import LayerNorm
-from uncork.repair.price import price
-from uncork.repair.repair import Repair, bias_needed, change_size, repair
+from uncork.repair import Repair, bias_needed, repair
+from uncork.repair.changed_predictions import price
+from uncork.repair.job import change_size
 
 DOMAINS = [Box(10), Box(1), Ball(2.0), Unbounded(), Box(0, np.inf), Box(-0.28, np.inf)]
 

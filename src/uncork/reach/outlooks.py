@@ -20,10 +20,10 @@ from uncork.auditing.result import Audit
 from uncork.core.class_ids import class_ids
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.core.progress import Progress, ProgressBar
+from uncork.core.progress import Progress, progress_bar
 from uncork.core.whole_file import whole_file
-from uncork.reach.probability.search import HighestProbability, highest_probability
-from uncork.reach.rank.search import BestRank, best_rank
+from uncork.reach.probability import HighestProbability, highest_probability
+from uncork.reach.rank import BestRank, best_rank
 
 _KIND = "uncork outlook"
 _VERSION = 1
@@ -173,9 +173,7 @@ def outlook(
         asked = class_ids(head.classes, classes) if len(classes) else np.empty(0, np.int64)
     domain = head.domain if audit is None else audit.domain
     head = head if domain == head.domain else head.replace(domain=domain)
-    bar: Progress = progress if isinstance(progress, Progress) else (
-        ProgressBar() if progress else Progress()
-    )  # fmt: skip
+    bar = progress_bar(progress)
     until = None if time_limit is None else time.monotonic() + time_limit
     size = max(len(asked), 1) if until is None else _LIMITED
     parts: list[Outlook] = []
