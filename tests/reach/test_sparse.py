@@ -201,7 +201,7 @@ def test_every_input_named_lies_in_the_domain(seed: int, kind: int, alpha: float
         assert base.contains(inputs).all()
 
 
-@pytest.mark.parametrize(("side", "best"), [(0.1, 0.6), (0.25, 0.75), (0.5, 1.0), (3.0, 1.0)])
+@pytest.mark.parametrize(("side", "best"), [(0.1, 0.6), (0.25, 0.75), (0.51, 1.0), (3.0, 1.0)])
 def test_two_opposite_classes_under_sparsemax_by_hand(side: float, best: float) -> None:
     """w = ±1 on [−R, R]: p = ½ + R, until it is 1."""
     found = sparse_probability(Head([[1.0], [-1.0]], domain=Box(side)), None, 2.0, jobs=1)
