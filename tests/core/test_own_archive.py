@@ -142,7 +142,7 @@ def test_members_that_the_format_does_not_name_are_not_unpacked(files: Path, run
     zeros_member(files / "c.npz", "extra.npy", npy_head((4 << 30,), "|u1"), 96)
     status, said = run("verify", files / "c.npz", files / "head.npz", room=64 << 20)
     assert status == 2, said
-    assert "'extra.npy', which is no part of one" in said
+    assert "'extra.npy', which is not part of one" in said
 
 
 @pytest.mark.parametrize("name", ["verdict", "margin", "witness32_input", "mixture64_row"])

@@ -315,7 +315,7 @@ def test_an_adapter_alone_says_which_base_it_wants(folder: Path) -> None:
 
 
 def test_a_base_that_does_not_go_with_the_adapter_is_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UncorkError, match="is no adapter"):
+    with pytest.raises(UncorkError, match="is not an adapter"):
         load(folder / "base", base=folder / "base")
     with pytest.raises(UncorkError, match="a base goes with the folder of an adapter"):
         load(folder / "base" / "model.safetensors", base=folder / "base")

@@ -301,7 +301,7 @@ def test_a_class_that_is_not_the_librarys_is_said(tmp_path: Path) -> None:
     write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "OurOwnTokenizer"})
     found = find_vocabulary(tmp_path, len(pieces_of(data)))
     assert found.labels is not None
-    assert "OurOwnTokenizer is no class of transformers" in found.notes[0]
+    assert "OurOwnTokenizer is not a class of transformers" in found.notes[0]
 
 
 # -- rows that are no padding ----------------------------------------------------------------

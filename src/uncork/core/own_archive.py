@@ -89,7 +89,7 @@ class OwnArchive(Mapping[str, np.ndarray]):
             name = info.filename.removesuffix(".npy")
             if not info.filename.endswith(".npy") or not known.fullmatch(name):
                 raise UncorkError(
-                    f"not {what}: it holds {info.filename[:60]!r}, which is no part of one"
+                    f"not {what}: it holds {info.filename[:60]!r}, which is not part of one"
                 )
             if name in self._infos:
                 raise UncorkError(f"it holds {name} twice")
@@ -156,7 +156,7 @@ class OwnArchive(Mapping[str, np.ndarray]):
         """A member that is one text, of at most so many characters."""
         shape, _, dtype = self._announced(name)
         if shape or dtype.kind != "U" or dtype.byteorder == ">":
-            raise UncorkError(f"{name} is no text")
+            raise UncorkError(f"{name} is not text")
         if dtype.itemsize > 4 * most:
             raise UncorkError(
                 f"{name} has {dtype.itemsize // 4:,} characters: in such a file it has at most "

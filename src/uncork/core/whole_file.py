@@ -15,8 +15,8 @@ from uncork.core.errors import UncorkError
 def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Where to write what is to appear at `path`, once the block has ended well.
 
-    A link is followed, so that it stays one. What is no file (/dev/null, a pipe) is written to as
-    it is: a file in its place would be there for everybody else too. So is a file in a folder in
+    A link is followed, so that it stays one. Anything else (/dev/null, a pipe) is written to as it
+    is: a file in its place would be there for everybody else too. So is a file in a folder in
     which no other can be made.
     """
     given = Path(path)

@@ -126,7 +126,7 @@ def _labelled(pattern: str, head: Head) -> np.ndarray:
         compiled = re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise UncorkError(
-            f"--classes label:{printable(pattern[:40])} is no regular expression: {error}"
+            f"--classes label:{printable(pattern[:40])} is not a regular expression: {error}"
         ) from None
     found = np.array([compiled.search(label) is not None for label in head.labels])
     if not found.any():
@@ -138,8 +138,8 @@ def _number(text: str, head: Head, chosen: np.ndarray, where: str) -> None:
     match = _RANGE.fullmatch(text)
     if match is None:
         raise UncorkError(
-            f"{where}: {printable(text[:40])!r} is no class number or range: expected for example "
-            f"0-99,500 or script:CYRILLIC or {', '.join(_KINDS)}"
+            f"{where}: {printable(text[:40])!r} is not a class number or range: expected "
+            f"for example 0-99,500 or script:CYRILLIC or {', '.join(_KINDS)}"
         )
     first = int(match[1])
     last = first if match[2] is None else int(match[2])

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from uncork.core.errors import UncorkError
-from uncork.core.text import printable as printable  # for the readers beside this file
+from uncork.core.text import printable
 from uncork.domain import Domain
 
 _BY_HAND = "named by hand"
@@ -88,7 +88,7 @@ class Vocabulary:
     unused: tuple[int, ...] = ()  # reserved for later: [unused12], <extra_id_3>, madeupword0001
     padding: tuple[int, ...] = ()  # rows past the tokenizer's last entry
     tokens: tuple[str, ...] | None = None  # as the tokenizer spells them, where labels differ
-    notes: tuple[str, ...] = ()  # what does not fit: ids that are no row, rows without a name
+    notes: tuple[str, ...] = ()  # what does not fit: ids beyond the rows, rows without a name
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class AmbiguousError(UncorkError):
 
 
 def require_file(path: Path) -> None:
-    """Refuse what is no regular file: opening a pipe would wait for ever."""
+    """Refuse what is not a regular file: opening a pipe would wait for ever."""
     if not path.is_file():
         what = "is not a regular file" if path.exists() else "does not exist"
         raise UncorkError(f"{path} {what}")

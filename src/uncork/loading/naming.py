@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from uncork.core.text import printable
 from uncork.loading.contents import (
     AmbiguousError,
     Choice,
@@ -15,7 +16,6 @@ from uncork.loading.contents import (
     as_matrix,
     listing,
     paired_bias,
-    printable,
 )
 
 # Names of output layers, (classes × features), wherever in a model they are.

@@ -132,7 +132,7 @@ def file_not_read(path: Path, start: bytes) -> str | None:
 
 
 def archive_not_read(names: Collection[str]) -> str | None:
-    """What an archive with these members is, where it is no model that is read."""
+    """What an archive with these members is, where it is not a model that is read."""
     inside = {name.partition("/")[2] for name in names} | set(names)
     if {"archive_format", "serialized_exported_program.json"} & inside:
         return _ENDINGS[".pt2"]

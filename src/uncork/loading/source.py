@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.reading import Reading
+from uncork.core.text import printable
 from uncork.domain import Box, Domain, parse_domain
 from uncork.loading.contents import (
     Choice,
@@ -21,7 +22,6 @@ from uncork.loading.contents import (
     Vocabulary,
     choose_by_hand,
     kept_at,
-    printable,
     turned_to,
 )
 from uncork.loading.formats import recognise

@@ -75,7 +75,7 @@ class EntmaxFamily(Family):
     def fused(self, z: Tensor, alpha: Alpha, tau: Alpha) -> Fused | None:
         if isinstance(alpha, Tensor) or alpha == 1 or not kernels.launches(z):
             return None
-        from uncork.nn.kernels.losses import entmax_losses
+        from uncork.nn.kernels.entmax import entmax_losses
 
         return partial(entmax_losses, alpha=alpha)
 
@@ -125,7 +125,7 @@ class AlphaReLUFamily(Family):
     def fused(self, z: Tensor, alpha: Alpha, tau: Alpha) -> Fused | None:
         if isinstance(alpha, Tensor) or isinstance(tau, Tensor) or not kernels.launches(z):
             return None
-        from uncork.nn.kernels.losses import alpha_relu_losses
+        from uncork.nn.kernels.alpha_relu import alpha_relu_losses
 
         return partial(alpha_relu_losses, alpha=alpha, tau=tau)
 

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from uncork.nn._torch import torch
-from uncork.nn.kernels import power_of_two
-from uncork.nn.kernels.candidates import candidates_kernel
-from uncork.nn.kernels.refine import refine_kernel
-from uncork.nn.kernels.sparse_gradients import flatten_kernel, gathered_sum_kernel
-from uncork.nn.kernels.sparse_rows import sparse_rows_kernel
-from uncork.nn.kernels.transforms import STEPS
+from uncork.nn.kernels.launch import power_of_two
+from uncork.nn.kernels.lists import (
+    candidates_kernel,
+    flatten_kernel,
+    gathered_sum_kernel,
+    refine_kernel,
+    sparse_rows_kernel,
+)
+from uncork.nn.kernels.math import STEPS
 from uncork.nn.linear_parts import SLACK
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from uncork.nn._torch import torch
-from uncork.nn.kernels import power_of_two
+from uncork.nn.kernels.launch import power_of_two
 
 Tensor = torch.Tensor
 

@@ -22,12 +22,10 @@ from itertools import pairwise
 from typing import Any
 
 from uncork.nn._torch import torch
-from uncork.nn.kernels import ceiling, on_its_device
-from uncork.nn.kernels._math import kind_of, offset_of
-from uncork.nn.kernels.launch import launch
-from uncork.nn.kernels.logsumexp import logsumexp_kernel
-from uncork.nn.kernels.residual import residual_kernel
-from uncork.nn.kernels.rows import GIVEN, MEAN, ONES, losses_kernel, prepare_kernel
+from uncork.nn.kernels.ends import GIVEN, MEAN, ONES, losses_kernel, prepare_kernel
+from uncork.nn.kernels.launch import ceiling, launch, on_its_device
+from uncork.nn.kernels.math import kind_of, offset_of
+from uncork.nn.kernels.residual import logsumexp_kernel, residual_kernel
 from uncork.nn.linear_lists import SHARE, Lists
 from uncork.nn.linear_parts import (
     add_product,

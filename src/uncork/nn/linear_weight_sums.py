@@ -7,7 +7,7 @@ products are kept apart and added up at once, and more than three in float32.
 from __future__ import annotations
 
 from uncork.nn._torch import torch
-from uncork.nn.kernels.add import add
+from uncork.nn.kernels.ends import add
 
 Tensor = torch.Tensor
 

@@ -16,14 +16,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from uncork.nn._torch import torch
-from uncork.nn.kernels import ceiling, power_of_two
-from uncork.nn.kernels.entmax_narrow import WIDEST
-from uncork.nn.kernels.entmax_residual import entmax_residual_kernel
-from uncork.nn.kernels.launch import Repeated
-from uncork.nn.kernels.refined_rows import refined_rows_kernel
-from uncork.nn.kernels.residual import exact_residual_kernel, residual_kernel
-from uncork.nn.kernels.transforms import STEPS
-from uncork.nn.kernels.wide_residual import wide_residual_kernel
+from uncork.nn.kernels.entmax import WIDEST
+from uncork.nn.kernels.launch import Repeated, ceiling, power_of_two
+from uncork.nn.kernels.math import STEPS
+from uncork.nn.kernels.residual import (
+    entmax_residual_kernel,
+    exact_residual_kernel,
+    refined_rows_kernel,
+    residual_kernel,
+    wide_residual_kernel,
+)
 from uncork.nn.linear_parts import (
     SLACK,
     add_product,

@@ -73,12 +73,12 @@ def hold(seed: int, count: Count) -> None:
     graph, rng = count.made(seed)
     model = OnnxModel(Path(f"seed-{seed}.onnx"), graph.model)
     try:
-        choice, site = model.site()
+        choice, node = model.head_node()
     except UncorkError:
         return
-    found = arriving(model.graph, site, choice.weight.shape[1])
+    found = arriving(model.graph, node, choice.weight.shape[1])
     output = graph.model.graph.output[0].name
-    names = dict.fromkeys([site.input, output, *(site.dynamic or ())])
+    names = dict.fromkeys([node.input, output, *(node.dynamic or ())])
     for assumption in found.assumed:
         names.update(dict.fromkeys(assumption.names))
     source = source_of(model, found)
@@ -94,7 +94,7 @@ def hold(seed: int, count: Count) -> None:
         for op in graph.ops:
             count.ops_known[op] += 1
     climb = _Climb(
-        seed, graph, model, choice, site, found, session, list(names), output, count, rng, source
+        seed, graph, model, choice, node, found, session, list(names), output, count, rng, source
     )
     climb.run()
 
@@ -130,11 +130,17 @@ def _session(graph: Graph, names: list[str], rng: np.random.Generator) -> Any | 
 class _Climb:
     """Inputs for one graph: ordinary, extreme, and climbing towards the bounds."""
 
-    def __init__(self, seed: int, graph: Graph, model: Any, choice: Any, site: Any, found: Arriving,
+    def __init__(self, seed: int, graph: Graph, model: Any, choice: Any, node: Any, found: Arriving,
                  session: Any, names: list[str], output: str, count: Count,
                  rng: np.random.Generator, source: str | None) -> None:  # fmt: skip
         self.source = source
-        self.seed, self.graph, self.model, self.choice, self.site = seed, graph, model, choice, site
+        self.seed, self.graph, self.model, self.choice, self.node = (
+            seed,
+            graph,
+            model,
+            choice,
+            node,
+        )
         self.found, self.session, self.names, self.output = found, session, names, output
         self.count, self.rng = count, rng
         self.weight = np.asarray(choice.weight, dtype=np.float64)
@@ -208,20 +214,20 @@ class _Climb:
         return np.asarray(self.model.constants.value(name))
 
     def _rows(self, values: dict[str, np.ndarray]) -> np.ndarray | None:
-        site = self.site
-        x = values[site.input].astype(np.float64)
+        node = self.node
+        x = values[node.input].astype(np.float64)
         constants = self.model.constants
-        if site.dynamic is not None:
-            scale, zero = (values[name].astype(np.float64) for name in site.dynamic)
+        if node.dynamic is not None:
+            scale, zero = (values[name].astype(np.float64) for name in node.dynamic)
             x = (x - zero) * scale
-        elif site.quantised is not None or site.in_steps is not None:
-            names = site.quantised or site.in_steps
+        elif node.quantised is not None or node.in_steps is not None:
+            names = node.quantised or node.in_steps
             x = x - (np.asarray(constants.value(names[1]), dtype=np.float64) if names[1] else 0.0)
-            if site.quantised is not None:
+            if node.quantised is not None:
                 x = x * np.asarray(constants.value(names[0]), dtype=np.float64)
-        if x.ndim < -site.axis:
+        if x.ndim < -node.axis:
             return None
-        return np.moveaxis(x, site.axis, -1).reshape(-1, x.shape[site.axis])
+        return np.moveaxis(x, node.axis, -1).reshape(-1, x.shape[node.axis])
 
     def _inside(self, rows: np.ndarray, values: dict[str, np.ndarray]) -> float:
         domain = self.found.domain
@@ -247,7 +253,7 @@ class _Climb:
 
     def _argmax(self, rows: np.ndarray, finite: np.ndarray, out: np.ndarray, x: np.ndarray) -> None:
         """Whether the class with the largest logit has the largest output, up to rounding."""
-        if self.count.argmaxes is None or self.site.class_axis is None:
+        if self.count.argmaxes is None or self.node.class_axis is None:
             return
         if self.choice.doubts:
             self.count.doubts += 1
@@ -283,17 +289,17 @@ class _Climb:
     def _rounded(self, x: np.ndarray, row: int, pair: tuple[int, int]) -> bool:
         """Whether a step after the head swapped two classes within its own rounding: run again with
         every step's result shown."""
-        nodes = self.model.graph.nodes[self.site.node + 1 :]
+        nodes = self.model.graph.nodes[self.node.node + 1 :]
         names = list(dict.fromkeys(node.output[0] for node in nodes))
         session = _session(self.graph, names, self.rng)
         if session is None:
             return False
         values = dict(zip(names, session.run(names, {"x": x}), strict=True))
-        return swapped_by_rounding(self.model, self.site.node, values, row, pair, len(self.weight))
+        return swapped_by_rounding(self.model, self.node.node, values, row, pair, len(self.weight))
 
     def turned(self) -> bool:
         """Whether rows may have changed places after the head."""
-        after = self.model.graph.nodes[self.site.node + 1 :]
+        after = self.model.graph.nodes[self.node.node + 1 :]
         return any(node.op_type in ("Transpose", "Reshape") for node in after)
 
     def _violated(self, text: str) -> None:

@@ -95,7 +95,7 @@ def _state(layer: Layer, part: str) -> dict[str, Any]:
     """The settings that lie beside the codes as JSON in bytes, checked."""
     tensor = layer.need(part)
     if tensor.dtype != "uint8" or math.prod(tensor.shape) > _MOST_JSON:
-        layer.fail(f"{tensor} is no quant_state")
+        layer.fail(f"{tensor} is not a quant_state")
     try:
         state = json.loads(tensor.read().tobytes())
         shape, block = state["shape"], state["blocksize"]

@@ -24,6 +24,6 @@ def unpacked(words: np.ndarray, bits: int, count: int) -> np.ndarray:
 
 
 def powers_of_two(exponents: np.ndarray) -> np.ndarray:
-    """Scales kept as exponents in a byte: 2^(byte − 127), and 255 is no number (OCP's E8M0)."""
+    """Scales kept as exponents in a byte: 2^(byte − 127), and 255 is not a number (OCP's E8M0)."""
     values = np.ldexp(np.float32(1), exponents.view(np.uint8).astype(np.int32) - 127)
     return np.where(exponents.view(np.uint8) == 255, np.float32(np.nan), values)

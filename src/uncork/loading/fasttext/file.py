@@ -147,7 +147,7 @@ def _quantised_matrix(cursor: Cursor, what: str) -> _Matrix:
         norm_codes = cursor.array(np.uint8, rows, what)
         quantiser = _quantiser(cursor, what)
         if quantiser.features != 1:
-            raise UncorkError(f"{cursor.path} is damaged: the norms of {what} are no numbers")
+            raise UncorkError(f"{cursor.path} is damaged: the norms of {what} are not numbers")
         norms = quantiser.table(0)
     dtype = "float64" if with_norms else "float32"
 

@@ -148,7 +148,7 @@ def _choose(path: Path, header: Header, tensors: Mapping[str, Tensor], architect
     output, classifier = tensors.get(_OUTPUT), tensors.get(_CLASSIFIER)
     embedding = tensors.get(_EMBEDDING)
     if classifier is not None and classifier.shape[:1] == (1,):
-        classifier = None  # a reranker's single score is no choice between classes
+        classifier = None  # a reranker's single score is not a choice between classes
     found = [tensor for tensor in (output, classifier) if tensor is not None]
     if len(found) > 1:
         raise AmbiguousError(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from uncork.core.errors import UncorkError
+from uncork.core.text import printable
 from uncork.loading.arriving.preceding import found_domain
 from uncork.loading.contents import (
     AmbiguousError,
@@ -19,7 +20,6 @@ from uncork.loading.contents import (
     Tensor,
     Vocabulary,
     as_matrix,
-    printable,
 )
 from uncork.loading.decisions import decision_notes
 from uncork.loading.hugging_face.codebooks import with_codebooks

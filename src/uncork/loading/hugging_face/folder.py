@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from uncork.core.errors import UncorkError
+from uncork.core.text import printable
 from uncork.loading.codes.decoded import Decoded, decoded
 from uncork.loading.contents import (
     AmbiguousError,
@@ -20,7 +21,6 @@ from uncork.loading.contents import (
     Tensor,
     UnknownDomain,
     Vocabulary,
-    printable,
 )
 from uncork.loading.hugging_face.adapter import (
     CONFIG,
@@ -69,7 +69,7 @@ def read_folder(path: Path, base: Path | None = None) -> Contents:
     adapter = _adapter(path)
     if base is not None and adapter is None:
         raise UncorkError(
-            f"{path} is no adapter (it has no {CONFIG}), so there is nothing to merge into a base"
+            f"{path} is not an adapter (it has no {CONFIG}), so it has nothing to merge into a base"
         )
     if adapter is not None:
         return _adapted(path, adapter, path if base is None else base)
@@ -88,7 +88,7 @@ def _adapter(folder: Path) -> Adapter | None:
         return None
     settings = _json(folder / CONFIG)
     if not isinstance(settings, dict):
-        raise UncorkError(f"{folder / CONFIG} is no configuration: expected a JSON table")
+        raise UncorkError(f"{folder / CONFIG} is not a configuration: expected a JSON table")
     file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if file is None:
         raise UncorkError(
@@ -155,7 +155,7 @@ def read_torch_file(path: Path) -> Contents:
 
 
 def _beside_adapter(path: Path, contents: Contents) -> Contents:
-    """A file of a model with an adapter is the model without it; the adapter's own is no model."""
+    """A file of a model with an adapter is the model without it; the adapter's own is none."""
     if path.name in WEIGHTS:
         raise UncorkError(
             f"{path} holds an adapter, not a model: give its folder, with --base for the model it "
@@ -221,7 +221,7 @@ def _config(folder: Path) -> dict[str, Any] | None:
         return None
     found = _json(file)
     if not isinstance(found, dict):
-        raise UncorkError(f"{file} is no configuration: expected a JSON table")
+        raise UncorkError(f"{file} is not a configuration: expected a JSON table")
     return found
 
 
@@ -290,12 +290,12 @@ def _index(file: Path) -> dict[str, str]:
     found = _json(file)
     table = found.get("weight_map") if isinstance(found, dict) else None
     if not isinstance(table, dict) or not table:
-        raise UncorkError(f"{file} is no index of shards: it has no weight_map")
+        raise UncorkError(f"{file} is not an index of shards: it has no weight_map")
     for name, shard in table.items():
         if not isinstance(shard, str) or not _is_plain(shard):
             raise UncorkError(
-                f"{file} puts tensor {printable(name)} into {str(shard)[:80]!r}, which is no file "
-                "of this folder: refused"
+                f"{file} puts tensor {printable(name)} into {str(shard)[:80]!r}, which is not a "
+                "file of this folder: refused"
             )
     return table
 

@@ -154,7 +154,7 @@ def _weight_map(index: Path, address: Address) -> dict[str, str]:
     try:
         table = json.loads(index.read_bytes())["weight_map"]
         if not all(isinstance(value, str) for value in table.values()):
-            raise TypeError("a shard's name is no text")
+            raise TypeError("a shard's name is not text")
         return dict(table)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UncorkError(f"{address}: {index.name} is no readable index: {error}") from error
+        raise UncorkError(f"{address}: {index.name} is not a readable index: {error}") from error

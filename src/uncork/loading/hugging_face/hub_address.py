@@ -57,7 +57,7 @@ def parse_address(source: str) -> Address:
         address = _from_page([part for part in url.path.split("/") if part])
     if address is None or not _REPO.fullmatch(address.repository) or not _harmless(address):
         raise UncorkError(
-            f"{source!r} is no model on the hub: write hf:owner/name, hf:owner/name@revision, "
+            f"{source!r} is not a model on the hub: write hf:owner/name, hf:owner/name@revision, "
             "hf:owner/name/file, or the address of the model's page"
         )
     return address

@@ -250,7 +250,7 @@ class Hub:
         elif isinstance(error, errors.EntryNotFoundError) and not self._is_network(error):
             text = "lacks a file it announces: try again, it may be changing just now"
         elif isinstance(error, errors.HFValidationError):
-            text = f"is no model on the hub: {_line(error)}"
+            text = f"is not a model on the hub: {_line(error)}"
         elif self._is_offline(error):
             text = "is not in the cache, and HF_HUB_OFFLINE forbids to fetch it: unset it"
         elif self._is_network(error):

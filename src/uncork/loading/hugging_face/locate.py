@@ -345,7 +345,7 @@ def _other_heads(
             )
         if architecture:
             yield (
-                f"{architecture} is no class with a head that uncork knows: what transformers' "
+                f"{architecture} is not a class with a head that uncork knows: what transformers' "
                 "language model of this type takes was taken"
             )
     for module in _SECOND_HEADS:

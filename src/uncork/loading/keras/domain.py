@@ -278,7 +278,7 @@ def _state(layer: Layer, kind: str, config: Any) -> Sides:
     """What a recurrent layer can give.
 
     SimpleRNN: a function of something. LSTM: a gate within ±1 times a function of something. GRU:
-    from zero, means of such functions, if its gate is between 0 and 1; with tanh it is no mean.
+    from zero, means of such functions, if its gate is between 0 and 1; with tanh it is not a mean.
     """
     what = _called(layer)
     inner = replace(layer, kind=kind, config=config)

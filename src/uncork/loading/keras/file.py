@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from uncork.core.errors import UncorkError
+from uncork.core.text import printable
 from uncork.loading.bounded.archive import read_member
 from uncork.loading.contents import (
     AmbiguousError,
@@ -22,7 +23,6 @@ from uncork.loading.contents import (
     Tensor,
     UnknownDomain,
     listing,
-    printable,
 )
 from uncork.loading.decisions import sigmoids
 from uncork.loading.keras.domain import domain_before
@@ -60,7 +60,9 @@ def read_keras(path: Path) -> Contents:
         try:
             info = archive.getinfo("config.json")
         except KeyError:
-            raise UncorkError(f"{path} is no whole .keras file: config.json is missing") from None
+            raise UncorkError(
+                f"{path} is an incomplete .keras file: config.json is missing"
+            ) from None
         if info.file_size > _MOST_CONFIG:
             raise UncorkError(f"{path}: config.json has {info.file_size} bytes: too many")
         config = _parsed(path, read_member(archive, info))

@@ -20,7 +20,7 @@ _DEEPEST = 20
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer that is no model itself; `scope` is the model it stands in."""
+    """A layer that is not a model itself; `scope` is the model it stands in."""
 
     kind: str
     name: str

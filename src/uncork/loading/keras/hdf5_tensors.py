@@ -20,7 +20,7 @@ from uncork.loading.contents import Tensor
 from uncork.loading.keras.hdf5_heaps import check_heaps
 
 _MOST_OBJECTS = 200_000
-_LARGE = 256 << 20  # as in .npz files: a large array that shrank a hundredfold is no weight
+_LARGE = 256 << 20  # as in .npz files: a large array that shrank a hundredfold is not a weight
 _MOST_COMPRESSION = 100
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _LOCAL_HEADER = 30  # bytes of a zip member's own header before its name

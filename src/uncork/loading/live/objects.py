@@ -19,6 +19,6 @@ def open_live(model: Any) -> Contents:
 
         return read_estimator(model)
     raise UncorkError(
-        f"{type(model).__name__} is no model that uncork reads: give a path, a hub id, a "
+        f"{type(model).__name__} is not a model that uncork reads: give a path, a hub id, a "
         "torch.nn.Module, a scikit-learn estimator, or build uncork.Head(weight, bias) yourself"
     )

@@ -183,7 +183,7 @@ def _own_dequantize(value: Any) -> type | None:
 
 
 def _refuse(path: Path, name: str, value: Any) -> np.ndarray:
-    raise UncorkError(f"{path}: {name} is no tensor but a {type(value).__name__}")
+    raise UncorkError(f"{path}: {name} is not a tensor but a {type(value).__name__}")
 
 
 def _array(path: Path, name: str, value: Any) -> np.ndarray:
@@ -270,7 +270,7 @@ def _labels(config: Mapping[str, Any], classes: int) -> Vocabulary:
 
 
 class _Plain:
-    """A module that is no transformers model."""
+    """A module that is not a transformers model."""
 
     def __init__(self, path: Path, model: Any, outer: Any, tensors: Mapping[str, Tensor]) -> None:
         self.path, self.model, self.outer, self.tensors = path, model, outer, tensors
@@ -318,7 +318,9 @@ class _Plain:
         places = [k for k, (inner, _) in enumerate(steps) if inner == name]
         uses = [inner for inner, module in steps if module is head]
         if head is None or not places:
-            raise Stopped(f"{name or 'the head'} is no layer of torch's own in the nn.Sequential")
+            raise Stopped(
+                f"{name or 'the head'} is not one of torch's own layers in the nn.Sequential"
+            )
         if len(uses) > 1 and uses[-1] != name:
             raise Stopped(f"{name} runs {len(uses)} times, and what arrives differs")
         if (reason := changed(head)) is not None:
@@ -468,8 +470,8 @@ class _Plain:
         module = _named(self.model, name)
         raise AmbiguousError(
             f"{self.path}: {name or 'it'} is a {type(module).__name__}, which may be its head and "
-            f"is no plain torch.nn.Linear: put one in its place{_made_plain(module)}, or name the "
-            f"head's tensor with weight=: there are {listing(self.tensors.values())}"
+            f"is not a plain torch.nn.Linear: put one in its place{_made_plain(module)}, or name "
+            f"the head's tensor with weight=: there are {listing(self.tensors.values())}"
         )
 
     def _layer(self, name: str) -> Any | None:

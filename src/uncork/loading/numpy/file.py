@@ -20,7 +20,7 @@ from uncork.loading.contents import Contents, Tensor
 from uncork.loading.naming import choose_by_name, choose_columns
 from uncork.loading.numpy.marian import with_marian
 
-# Trained weights hardly compress, so a large member that shrank a hundredfold is no weight but a
+# Trained weights hardly compress, so a large member that shrank a hundredfold is not a weight but a
 # file made to fill the memory.
 _LARGE_MEMBER = 256 << 20
 _MOST_COMPRESSION = 100

@@ -17,7 +17,7 @@ from uncork.core.text import printable
 from uncork.domain import Domain
 from uncork.loading.contents import Choice, FoundDomain, UnknownDomain
 from uncork.loading.onnx.assumptions import Assumption
-from uncork.loading.onnx.position import Site
+from uncork.loading.onnx.head_node import HeadNode
 from uncork.loading.onnx.ranges import Ranges
 from uncork.loading.onnx.rules.norms import norm_ending_in
 from uncork.loading.onnx.rules.quantised import stands_for
@@ -51,26 +51,26 @@ class Arriving:
     assumed: tuple[Assumption, ...] = ()
 
 
-def domain_before(graph: Graph, site: Site, choice: Choice) -> FoundDomain | UnknownDomain:
+def domain_before(graph: Graph, head_node: HeadNode, choice: Choice) -> FoundDomain | UnknownDomain:
     """The inputs that can arrive at the head, as far as the graph shows, or what stopped it."""
-    found = arriving(graph, site, int(choice.weight.shape[1]))
+    found = arriving(graph, head_node, int(choice.weight.shape[1]))
     if found.domain is None:
         return UnknownDomain(printable(found.why))
     texts = dict.fromkeys(assumption.text for assumption in found.assumed)
     return FoundDomain(found.domain, printable(found.why), printable("; ".join(texts)))
 
 
-def arriving(graph: Graph, site: Site, features: int) -> Arriving:
+def arriving(graph: Graph, head_node: HeadNode, features: int) -> Arriving:
     """As `domain_before`, with everything it rests on."""
     ranges = Ranges(graph)
-    order, complete = _needed(graph, site, ranges)
+    order, complete = _needed(graph, head_node, ranges)
     for k in order:
         ranges.visit(graph.nodes[k])
     try:
-        value = _at_the_head(ranges, site)
+        value = _at_the_head(ranges, head_node)
     except Nothing as nothing:
         return Arriving(None, None, f"nothing is known of what arrives there, {nothing}")
-    found = None if site.axis is None else value.domain(site.axis, features)
+    found = None if head_node.axis is None else value.domain(head_node.axis, features)
     if found is None:
         return Arriving(None, value, f"nothing bounds what {value.stopped or 'arrives'} leaves")
     why = f"{_way(value)}, precedes the head"
@@ -79,11 +79,11 @@ def arriving(graph: Graph, site: Site, features: int) -> Arriving:
     return Arriving(found, value, why, value.assumed)
 
 
-def _at_the_head(ranges: Ranges, site: Site) -> Value:
+def _at_the_head(ranges: Ranges, head_node: HeadNode) -> Value:
     """What is known of the head's x: of its input, or of what whole numbers there stand for."""
-    graph, value = ranges.graph, ranges.of(site.input)
-    if site.dynamic is not None:
-        maker = graph.node_of(site.input)
+    graph, value = ranges.graph, ranges.of(head_node.input)
+    if head_node.dynamic is not None:
+        maker = graph.node_of(head_node.input)
         assert maker is not None
         given = ranges.of(maker.input[0])
         bounds = stands_for(given)
@@ -91,19 +91,19 @@ def _at_the_head(ranges: Ranges, site: Site) -> Value:
             raise Nothing(f"as nothing bounds {given.stopped or 'what is rounded to 8 bits'}")
         return fresh("", given.kind, given.dims, bounds, given.nan, like=given,
                      label=f"{given.label}, rounded to 8 bits")  # fmt: skip
-    names = site.quantised or site.in_steps
+    names = head_node.quantised or head_node.in_steps
     if names is None:
         if not value.kind.is_float:
             raise Nothing(f"as its inputs are {value.kind.name}")
         return value
     zero = graph.number(names[1]) if names[1] else 0.0
-    scale = graph.number(names[0]) if site.quantised is not None else 1.0
+    scale = graph.number(names[0]) if head_node.quantised is not None else 1.0
     if zero is None or scale is None or not scale > 0 or not np.isfinite(scale):
         raise Nothing("as its scale and zero point are not fixed")
     # Whole numbers of 16 bits times a float32 are exact in float64.
     ends = (value.lower - zero) * scale, (value.upper - zero) * scale
     label = value.label or f"{int(value.kind.most - value.kind.least) + 1} steps"
-    if site.in_steps is not None:
+    if head_node.in_steps is not None:
         label = f"{label}, counted in steps"
     else:
         label = f"{label} of {scale:.6g}"
@@ -118,9 +118,9 @@ def _way(value: Value) -> str:
     return (value.label or "the graph") + (f", through {', '.join(trail)}" if trail else "")
 
 
-def _needed(graph: Graph, site: Site, ranges: Ranges) -> tuple[list[int], bool]:
+def _needed(graph: Graph, head_node: HeadNode, ranges: Ranges) -> tuple[list[int], bool]:
     """The nodes whose values matter, in the order of the graph, and whether these are all."""
-    start = graph.before(site.node, site.input)
+    start = graph.before(head_node.node, head_node.input)
     if start is None:
         return [], True
     seen: dict[int, bool] = {}  # node: whether all between it and the head is affine

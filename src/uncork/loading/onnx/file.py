@@ -20,8 +20,8 @@ from uncork.loading.decisions import sigmoids
 from uncork.loading.onnx.after import follow
 from uncork.loading.onnx.domain import domain_before
 from uncork.loading.onnx.head import build_head
+from uncork.loading.onnx.head_node import HeadNode
 from uncork.loading.onnx.linear import HEADS, weight_input
-from uncork.loading.onnx.position import Site
 from uncork.loading.onnx.shapes import Graph
 from uncork.loading.onnx.tensors import Constants
 from uncork.loading.vocabulary.labels import labels_from_metadata
@@ -49,9 +49,9 @@ class OnnxModel:
         self.path, self.model = path, model
         self.constants = Constants(path, model)
         self.graph = Graph(self.constants)
-        self.sites: dict[str, Site] = {}  # by the name of the weight
+        self.sites: dict[str, HeadNode] = {}  # by the name of the weight
 
-    def site(self, weight: str | None = None) -> tuple[Choice, Site]:
+    def head_node(self, weight: str | None = None) -> tuple[Choice, HeadNode]:
         """The head, or the one of that weight, and where it sits."""
         if weight is None:
             choice = self.choose()
@@ -63,8 +63,8 @@ class OnnxModel:
         return choice, self.sites[choice.weight_name]
 
     def choose(self) -> Choice:
-        choice, site = _choose(self.graph)
-        self.sites[choice.weight_name] = site
+        choice, head_node = _choose(self.graph)
+        self.sites[choice.weight_name] = head_node
         return choice
 
     def around(self, name: str) -> Choice | None:
@@ -130,7 +130,7 @@ def _check_text(path: Path, model: Any) -> None:
             raise UncorkError(f"{path} holds a name that is not UTF-8, {text[:40]!r}: damaged")
 
 
-def _choose(graph: Graph) -> tuple[Choice, Site]:
+def _choose(graph: Graph) -> tuple[Choice, HeadNode]:
     """The one linear map that the outputs come from."""
     path, constants, nodes = graph.path, graph.constants, graph.nodes
     outputs = constants.model.graph.output
@@ -165,16 +165,21 @@ def _choose(graph: Graph) -> tuple[Choice, Site]:
         )
     output = next(name for name, reached_heads in reached.items() if reached_heads == heads)
     between = found[output][1]
-    choice, used, site = build_head(graph, heads.pop(), between)
-    return _followed(graph, choice, site, used, between, output)
+    choice, used, head_node = build_head(graph, heads.pop(), between)
+    return _followed(graph, choice, head_node, used, between, output)
 
 
 def _followed(
-    graph: Graph, choice: Choice, site: Site, used: set[int], between: set[int], output: str
-) -> tuple[Choice, Site]:
+    graph: Graph,
+    choice: Choice,
+    head_node: HeadNode,
+    used: set[int],
+    between: set[int],
+    output: str,
+) -> tuple[Choice, HeadNode]:
     """The head with what is to be said of the way from its logits to the output."""
-    pooled, logits, axis = _averaged(graph, sorted(between - used), site)
-    site = replace(site, pooled=pooled)
+    pooled, logits, axis = _averaged(graph, sorted(between - used), head_node)
+    head_node = replace(head_node, pooled=pooled)
     end = follow(graph, between, logits, axis, len(choice.weight), output)
     if end.refused:
         raise AmbiguousError(
@@ -189,24 +194,24 @@ def _followed(
             "that lies in every convex domain the inputs lie in",
         )
     why = f"{choice.why}, the last linear layer before output {output!r}"
-    return replace(choice, why=why, notes=notes, doubts=choice.doubts + end.doubts), site
+    return replace(choice, why=why, notes=notes, doubts=choice.doubts + end.doubts), head_node
 
 
-def _averaged(graph: Graph, later: list[int], site: Site) -> tuple[bool, str, int | None]:
+def _averaged(graph: Graph, later: list[int], head_node: HeadNode) -> tuple[bool, str, int | None]:
     """Whether a 1×1 convolution's logits are averaged over all positions, with nothing but steps
     that keep their values before that; and the logits from there on, with their axis."""
-    value = site.logits
+    value = head_node.logits
     for k in later:
         node = graph.nodes[k]
         if not node.input or node.input[0] != value:
             continue
         op = graph.op(node)
-        if op == "GlobalAveragePool" and graph.nodes[site.node].op_type == "Conv":
-            return True, node.output[0], site.class_axis
+        if op == "GlobalAveragePool" and graph.nodes[head_node.node].op_type == "Conv":
+            return True, node.output[0], head_node.class_axis
         if op not in ("Identity", "Cast", "Dropout"):
             break
         value = node.output[0]
-    return False, site.logits, site.class_axis
+    return False, head_node.logits, head_node.class_axis
 
 
 def _walk_back(graph: Graph, output: str) -> tuple[set[int], set[int], set[str]]:
@@ -244,12 +249,12 @@ def _walk_back(graph: Graph, output: str) -> tuple[set[int], set[int], set[str]]
     return heads, between, ends
 
 
-def _around(graph: Graph, name: str) -> tuple[Choice, Site] | None:
+def _around(graph: Graph, name: str) -> tuple[Choice, HeadNode] | None:
     """The head whose weight is that tensor, as the graph uses it; None where no layer does."""
     nodes, constants = graph.nodes, graph.constants
     for k in reversed(range(len(nodes))):
         side = weight_input(nodes[k], constants)
         if side is not None and constants.origin(nodes[k].input[side]) == name:
-            choice, _, site = build_head(graph, k, set(range(k + 1, len(nodes))))
-            return choice, site
+            choice, _, head_node = build_head(graph, k, set(range(k + 1, len(nodes))))
+            return choice, head_node
     return None

@@ -11,8 +11,8 @@ import numpy as np
 from uncork.core.errors import UncorkError
 from uncork.loading.contents import Choice
 from uncork.loading.onnx.after import axis_after
+from uncork.loading.onnx.head_node import HeadNode
 from uncork.loading.onnx.linear import data_axis, data_input, weight_input
-from uncork.loading.onnx.position import Site
 from uncork.loading.onnx.shapes import Graph
 from uncork.loading.onnx.tensors import Constants, attribute, dequantise
 from uncork.loading.onnx.value import node_name
@@ -21,7 +21,7 @@ from uncork.loading.onnx.value import node_name
 _SAME_LOGITS = {"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout"}
 
 
-def build_head(graph: Graph, index: int, between: set[int]) -> tuple[Choice, set[int], Site]:
+def build_head(graph: Graph, index: int, between: set[int]) -> tuple[Choice, set[int], HeadNode]:
     """The head of linear node `index`, which of the nodes `between` it and the output it took, and
     where it sits.
 
@@ -44,7 +44,7 @@ def build_head(graph: Graph, index: int, between: set[int]) -> tuple[Choice, set
     if node.op_type == "Conv":
         if len(node.input) > 2 and node.input[2]:
             if not constants.is_constant(node.input[2]):
-                raise UncorkError(f"{path}: the bias {node.input[2]!r} of the head is no constant")
+                raise UncorkError(f"{path}: the bias {node.input[2]!r} is not a constant")
             bias = _vector(path, node.input[2], constants.value(node.input[2]), len(weight))
             bias_name = constants.origin(node.input[2])
     elif node.op_type in ("QLinearMatMul", "QGemm"):
@@ -60,7 +60,7 @@ def build_head(graph: Graph, index: int, between: set[int]) -> tuple[Choice, set
         if len(node.input) > 2 and node.input[2]:
             bias_name = node.input[2]
             if not constants.is_constant(bias_name):
-                raise UncorkError(f"{path}: the bias {bias_name!r} of the head is no constant")
+                raise UncorkError(f"{path}: the bias {bias_name!r} of the head is not a constant")
             added = constants.value(bias_name)
             if added.ndim == 2 and added.shape[1] == 1 < added.shape[0]:
                 bias_name = None  # one number a row: alike for all its classes
@@ -81,8 +81,8 @@ def build_head(graph: Graph, index: int, between: set[int]) -> tuple[Choice, set
         weight = weight.T
 
     logits = node.output[0]
-    site = _site(graph, index, side, logits)
-    follow = _Follower(graph, between, site, weight.shape[0])
+    head_node = _head_node(graph, index, side, logits)
+    follow = _Follower(graph, between, head_node, weight.shape[0])
     used: set[int] = set()
     value = logits
     while (step := follow.next(value, has_bias=bias is not None)) is not None:
@@ -91,7 +91,7 @@ def build_head(graph: Graph, index: int, between: set[int]) -> tuple[Choice, set
         value = nodes[k].output[0]
         if kind != "same":
             logits = value
-            site = replace(site, class_axis=follow.axis)
+            head_node = replace(head_node, class_axis=follow.axis)
         if kind == "scale":
             weight = _times(path, weight_name, weight, constant)
         elif kind == "divide" and bias is None:
@@ -111,32 +111,32 @@ def build_head(graph: Graph, index: int, between: set[int]) -> tuple[Choice, set
         np.ascontiguousarray(weight), bias, weight_name, bias_name, f"weight of a {node.op_type}",
         tuple(notes), doubts=doubts,
     )  # fmt: skip
-    return choice, used, replace(site, logits=logits)
+    return choice, used, replace(head_node, logits=logits)
 
 
-def _site(graph: Graph, index: int, side: int, logits: str) -> Site:
+def _head_node(graph: Graph, index: int, side: int, logits: str) -> HeadNode:
     node, constants = graph.nodes[index], graph.constants
     rank = None
     if node.op_type == "Conv":
         rank = len(constants.shape(node.input[side]))
     axis = data_axis(node, side, rank)
-    site = Site(
+    head_node = HeadNode(
         index, node.input[data_input(node, side)], axis, logits,
         axis if node.op_type == "Conv" or side == 0 else -1,
     )  # fmt: skip
     zero = node.input[2] if len(node.input) > 2 else ""
     if node.op_type == "QLinearMatMul":
-        return replace(site, quantised=(node.input[1], zero))
+        return replace(head_node, quantised=(node.input[1], zero))
     if node.op_type == "QGemm":
-        return replace(site, in_steps=(node.input[1], zero))
+        return replace(head_node, in_steps=(node.input[1], zero))
     if node.op_type == "MatMulInteger":
-        maker = graph.node_of(site.input)
+        maker = graph.node_of(head_node.input)
         if maker is not None and graph.op(maker) == "DynamicQuantizeLinear":
             q, scale, point = maker.output
-            if (q, point) == (site.input, zero):
-                return replace(site, dynamic=(scale, point))
-        return replace(site, in_steps=("", zero))
-    return site
+            if (q, point) == (head_node.input, zero):
+                return replace(head_node, dynamic=(scale, point))
+        return replace(head_node, in_steps=("", zero))
+    return head_node
 
 
 def _quantised(
@@ -155,7 +155,7 @@ def _quantised(
     if node.op_type != "QGemm" or len(node.input) < 7 or not node.input[6]:
         return matrix, None, None
     if attribute(node, "alpha", 1.0) <= 0 or not constants.is_constant(node.input[6]):
-        raise UncorkError(f"{path}: QGemm with a bias that is no constant, or alpha below zero")
+        raise UncorkError(f"{path}: QGemm with a bias that is not a constant, or alpha below zero")
     bias = _vector(path, node.input[6], constants.value(node.input[6]), len(matrix))
     steps = np.broadcast_to(np.asarray(scale).reshape(-1), (len(matrix),))
     return matrix, _times(path, node.input[6], bias, steps), constants.origin(node.input[6])
@@ -164,11 +164,13 @@ def _quantised(
 class _Follower:
     """Steps from the linear node towards the output while the steps can be folded in."""
 
-    def __init__(self, graph: Graph, between: set[int], site: Site, classes: int) -> None:
+    def __init__(self, graph: Graph, between: set[int], head_node: HeadNode, classes: int) -> None:
         self.graph, self.path, self.classes = graph, graph.path, classes
-        self.site, self.axis = site, site.class_axis
+        self.head_node, self.axis = head_node, head_node.class_axis
         # Logits counted in steps of the inputs' scale: a bias in numbers is not one of theirs.
-        self.in_numbers = site.dynamic is None and not (site.in_steps and site.in_steps[0])
+        self.in_numbers = head_node.dynamic is None and not (
+            head_node.in_steps and head_node.in_steps[0]
+        )
         self.divisor = 1.0  # logits so far are (W x)/divisor: a later bias counts that much more
         self.users: dict[str, list[int]] = {}
         for k in sorted(between):
@@ -189,7 +191,7 @@ class _Follower:
         other = node.input[1] if node.input[0] == value else node.input[0]
         if self.graph.constants.is_constant(other):
             return self._constant(op, node, k, value, other, has_bias)
-        if op == "Mul" and self.site.dynamic is not None and not has_bias:
+        if op == "Mul" and self.head_node.dynamic is not None and not has_bias:
             # The inputs' scale (positive, the same for every class) times the weight's.
             factor = self._weight_scale(other)
             if factor is not None and not self.in_numbers:
@@ -254,8 +256,8 @@ class _Follower:
 
     def _weight_scale(self, name: str) -> np.ndarray | None:
         """The constant in the inputs' scale times a constant; None where it is not that."""
-        assert self.site.dynamic is not None
-        scale = self.site.dynamic[0]
+        assert self.head_node.dynamic is not None
+        scale = self.head_node.dynamic[0]
         if name == scale:
             return np.ones(())
         node = self.graph.node_of(name)

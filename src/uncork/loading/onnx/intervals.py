@@ -1,6 +1,6 @@
 """Intervals of what a network computes: bounds that also hold after the run-time's own rounding.
 
-A bound on real numbers is no bound on what a run-time computes in float32. So every result is
+A bound on real numbers is not a bound on what a run-time computes in float32. So every result is
 rounded outward to the type the network computes in: rounding is monotone, and what is rounded
 from within the bounds stays within them. Functions such as tanh are not rounded correctly by
 real run-times; they are taken to be right to `_FUNCTION_UNITS` units of that type. (onnxruntime

@@ -33,7 +33,7 @@ def weight_input(node: Any, constants: Constants) -> int | None:
 
 
 def data_input(node: Any, weight: int) -> int:
-    """Which input of a linear node is the one that is no weight."""
+    """Which input of a linear node is the one that is not a weight."""
     return 1 if weight == 0 else 0
 
 

@@ -77,7 +77,7 @@ def _tensor(path: Path, name: str, entry: Any, begin: int, size: int) -> Tensor:
         kind, shape = str(entry["dtype"]), tuple(entry["shape"])
         first, last = entry["data_offsets"]
         if not all(type(n) is int and n >= 0 for n in (*shape, first, last)):
-            raise ValueError("a size or an offset is no natural number")
+            raise ValueError("a size or an offset is not a natural number")
     except (KeyError, TypeError, ValueError) as error:
         raise UncorkError(f"{path}: the entry of tensor {name!r} is damaged: {error}") from error
     if last < first or begin + last > size:

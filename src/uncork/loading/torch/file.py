@@ -243,7 +243,7 @@ def _wrapper(checkpoint: Checkpoint, top: Any) -> Any:
 
 
 def _children(value: Any) -> Iterator[tuple[str, Any]]:
-    """What a table, a list or a module holds, by name; optimisers are no part of a model."""
+    """What a table, a list or a module holds, by name; optimisers are not part of a model."""
     if isinstance(value, Table):
         for name, inner in value.pairs:
             if isinstance(name, bytes):

@@ -18,7 +18,7 @@ _MOST_STEPS = 1_000_000
 
 
 class PickleError(Exception):
-    """The bytes are no pickle, or ask for more than a checkpoint has reason to."""
+    """The bytes are not a pickle, or ask for more than a checkpoint has reason to."""
 
 
 @dataclass(eq=False, slots=True)
@@ -135,14 +135,14 @@ class _Machine:
         target = self.top()
         target = target.entries if isinstance(target, Call) else target
         if not isinstance(target, list):
-            raise PickleError("it is damaged: it appends to something that is no list")
+            raise PickleError("it is damaged: it appends to something that is not a list")
         target.extend(values)
 
     def set_items(self, flat: list[Any]) -> None:
         target = self.top()
         target = target.items if isinstance(target, Call) else target
         if not isinstance(target, Table):
-            raise PickleError("it is damaged: it sets items of something that is no table")
+            raise PickleError("it is damaged: it sets items of something that is not a table")
         target.pairs.extend(_paired(flat))
 
     def call(self) -> None:

@@ -91,7 +91,7 @@ _PLAIN = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor",
 _REFUSED = {
     "torch._utils._rebuild_sparse_tensor": "sparse: save it with to_dense()",
     "torch._utils._rebuild_qtensor": "quantised: save it with dequantize()",
-    "torch._utils._rebuild_nested_tensor": "a nested tensor, which is no matrix",
+    "torch._utils._rebuild_nested_tensor": "a nested tensor, which is not a matrix",
     "torch._utils._rebuild_meta_tensor_no_storage": "a meta tensor: it has no values",
     "torch._utils._rebuild_wrapper_subclass": "a tensor subclass: save it with dequantize()",
     "torch._utils._rebuild_device_tensor_from_numpy": "of a device: save it with .cpu()",

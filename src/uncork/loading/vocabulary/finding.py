@@ -54,7 +54,7 @@ _TABLE_CLASSES = ("Marian", "M2M100", "Speech2Text", "FSMT")
 def find_vocabulary(folder: Path, classes: int) -> Vocabulary:
     """The vocabulary of a model's folder, from the first of its files that fits so many classes.
 
-    A damaged or unfitting file is no error: `source` says why it was not used, or a note where
+    A damaged or unfitting file is not an error: `source` says why it was not used, or a note where
     another one was. A tokenizer fits when the head has a row for each of its own entries; tokens
     added to it may lie beyond the head, and rows beyond them are `padding`. Input tokens are no
     names for the classes of a classifier.
@@ -88,8 +88,8 @@ def find_vocabulary(folder: Path, classes: int) -> Vocabulary:
         found = _vocabulary(entries, classes, name)
         if entries.from_pieces and beside.kind.name and not beside.kind.known:
             refused.append(
-                f"{beside.kind.name} is no class of transformers: the pieces of {name} are taken "
-                "in the file's order"
+                f"{beside.kind.name} is not a class of transformers: the pieces of {name} are "
+                "taken in the file's order"
             )
         notes = (*found.notes, *refused[:3], *_others(name, entries, beside, classes, candidates))
         return replace(found, notes=notes)
@@ -288,7 +288,7 @@ def _candidates(
     def counted(path: Path) -> Entries:
         entries = files.counted_lines(files.read_lines(path))
         if entries is None:
-            raise UncorkError(f"{path.name} is no fairseq dictionary")
+            raise UncorkError(f"{path.name} is not a fairseq dictionary")
         return entries
 
     def tabled(path: Path) -> Entries:

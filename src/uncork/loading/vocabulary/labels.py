@@ -125,7 +125,7 @@ def _rows(text: str, suffix: str) -> list[list[str]]:
     try:
         rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=comma, strict=True))
     except csv.Error as error:
-        raise UncorkError(f"is no table: {error}") from None
+        raise UncorkError(f"is not a table: {error}") from None
     return [row for row in rows if row]
 
 

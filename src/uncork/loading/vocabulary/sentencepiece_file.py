@@ -51,7 +51,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
         elif wire in (_FIXED64, _FIXED32):
             size = 8 if wire == _FIXED64 else 4
         else:
-            raise UncorkError(f"byte {place} is no protobuf")
+            raise UncorkError(f"byte {place} is not a protobuf")
         if size > end - place:
             raise UncorkError(f"a field at byte {place} reaches past the end")
         yield key >> 3, data[place : place + size]

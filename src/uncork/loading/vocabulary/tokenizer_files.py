@@ -44,7 +44,7 @@ class Entries:
     bytes_as_characters: bool = False  # own tokens are one byte each, written as U+0000 to U+00FF
 
     def put(self, number: Any, token: Any) -> None:
-        """One entry; what is no id or no text is left out."""
+        """One entry; what is not an id or no text is left out."""
         if type(number) is int and abs(number) < _MOST_IDS and isinstance(token, str):
             self.tokens[number] = token
 
@@ -182,7 +182,7 @@ def yaml_table(lines: list[str]) -> Entries:
         if match is None:
             if not line.strip() or line.lstrip().startswith("#") or line.strip() in ("---", "..."):
                 continue
-            raise UncorkError(f"{line[:40]!r} is no line of a vocabulary: expected token: id")
+            raise UncorkError(f"{line[:40]!r} is not a line of a vocabulary: expected token: id")
         token = match[1]
         if token[0] == '"' and token[-1] == '"' and len(token) > 1:
             try:

@@ -126,7 +126,7 @@ def power(ranges: Ranges, node: Any) -> Value:
     if exponent not in (1.0, 2.0, 3.0, 0.5, -0.5):
         raise Nothing("its exponent is not 1, 2, 3, ½ or −½")
     if ranges.of(node.input[1]).dims not in ((), (1,)):
-        raise Nothing("its exponent is no single number")
+        raise Nothing("its exponent is not a single number")
     return one(ranges, node, (exponent,))
 
 

@@ -363,7 +363,7 @@ class _Pattern:
         return left is not None and right is not None and self.plain(left) == self.plain(right)
 
     def _above(self, node: Any, root: bool) -> str | None:
-        """The input of + ε, max(·, ε) or ReLU that is no constant; the constant is kept."""
+        """The input of + ε, max(·, ε) or ReLU that is not a constant; the constant is kept."""
         op = self.graph.op(node)
         if op == "Relu":
             return str(node.input[0])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Site:
+class HeadNode:
     """The head's linear node and the values around it.
 
     `axis` is the axis of the input that is summed over and `class_axis` that of the logits, both

@@ -1,13 +1,14 @@
-"""The mathematics the kernels share: exp_α, its sums, and one safeguarded Newton step.
+"""The mathematics the kernels share: exp_α, its sums, and the Newton steps to the threshold.
 
-With v = z − max(z) a row is p = f(v + c), c the one unknown, in a form that loses nothing:
+With v = z − max(z), a row is p = f(v + c). The shift c is the one unknown, in a form that loses no
+precision:
     SPARSEMAX   f(x) = [x]₊                    c = 1 − s, from 1 down
     ENTMAX15    f(x) = ([x]₊/2)²               c = 2 − s, from 2 down
     POWER       f(x) = [(α−1) x]₊^{1/(α−1)}    c = 1/(α−1) − s, from 1/(α−1) down
     SOFTMAX     f(x) = e^x                     c = −s, from 0 down
     GENERAL     f(x) = exp_α(x)                c = −s, from 0 down: α near 1
 where s ≥ 0 is the S of `uncork.nn.threshold`, less max(z). Σ f(v + c) falls with c, and Newton's
-method on its q-norm from too large a c comes down monotonically (see there).
+method on its q-norm comes down monotonically from a c that is too large (see there).
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ POWER = tl.constexpr(3)
 SOFTMAX = tl.constexpr(1)
 GENERAL = tl.constexpr(0)
 
+STEPS = 56  # of a search: a bracket that is halved every other step closes within these
+
 
 def kind_of(alpha: float) -> int:
-    """Which of the forms a float α takes."""
+    """Which of the forms above a float α takes."""
     if alpha == 2:
         return SPARSEMAX.value
     if alpha == 1:
@@ -45,8 +48,14 @@ def positive(x):
 
 
 @triton.jit
+def finite(top):
+    """The largest entry of a row, 0 where all are −inf."""
+    return tl.where(top == -float("inf"), 0.0, top)
+
+
+@triton.jit
 def log1p(x):
-    """log(1 + x), as accurate as log itself: what rounding took from 1 + x is put back."""
+    """log(1 + x), as accurate as log itself: it puts back what rounding took from 1 + x."""
     u = 1.0 + x
     away = u - 1.0
     return tl.where(away == 0.0, x, tl.log(u) * (x / tl.where(away == 0.0, 1.0, away)))
@@ -62,11 +71,11 @@ def expm1(x):
 @triton.jit
 def largest_shift(alpha, KIND: tl.constexpr):
     """c at s = 0."""
-    if KIND == 2:
+    if KIND == SPARSEMAX:
         return alpha * 0.0 + 1.0
-    elif KIND == 15:
+    elif KIND == ENTMAX15:
         return alpha * 0.0 + 2.0
-    elif KIND == 3:
+    elif KIND == POWER:
         return 1.0 / (alpha - 1.0)
     else:
         return alpha * 0.0
@@ -75,15 +84,15 @@ def largest_shift(alpha, KIND: tl.constexpr):
 @triton.jit
 def reach(alpha, KIND: tl.constexpr):
     """p > 0 exactly where v + c > −reach."""
-    if KIND <= 1:
+    if KIND == SOFTMAX or KIND == GENERAL:  # noqa: SIM109
         return 1.0 / tl.maximum(alpha - 1.0, 1e-30)
     else:
         return 0.0
 
 
 @triton.jit
-def margin(top, c, alpha, slack, KIND: tl.constexpr):
-    """p > 0 only where v + c > −margin, though every logit may be off by `slack` of its size."""
+def rounded_reach(top, c, alpha, slack, KIND: tl.constexpr):
+    """p > 0 only where v + c > −rounded_reach, if each logit may be off by `slack` of its size."""
     length = reach(alpha, KIND)
     return length + slack * (tl.abs(top) + tl.abs(c) + length)
 
@@ -91,14 +100,14 @@ def margin(top, c, alpha, slack, KIND: tl.constexpr):
 @triton.jit
 def probability(x, alpha, KIND: tl.constexpr):
     """p = f(x)."""
-    if KIND == 2:
+    if KIND == SPARSEMAX:
         return positive(x)
-    elif KIND == 15:
+    elif KIND == ENTMAX15:
         half = positive(x) * 0.5
         return half * half
-    elif KIND == 1:
+    elif KIND == SOFTMAX:
         return tl.exp(x)
-    elif KIND == 3:
+    elif KIND == POWER:
         w = positive((alpha - 1.0) * x)
         return tl.where(w > 0, tl.exp(tl.log(tl.where(w > 0, w, 1.0)) / (alpha - 1.0)), w)
     else:
@@ -111,11 +120,11 @@ def probability(x, alpha, KIND: tl.constexpr):
 @triton.jit
 def slope_of(p, alpha, KIND: tl.constexpr):
     """dp/dx = p^{2−α} on the support, 0 off it."""
-    if KIND == 2:
+    if KIND == SPARSEMAX:
         return tl.where(p > 0, 1.0, 0.0)
-    elif KIND == 15:
+    elif KIND == ENTMAX15:
         return tl.sqrt(p)
-    elif KIND == 1:
+    elif KIND == SOFTMAX:
         return p
     else:
         safe = tl.where(p > 0, p, 1.0)
@@ -124,20 +133,20 @@ def slope_of(p, alpha, KIND: tl.constexpr):
 
 @triton.jit
 def terms(x, alpha, KIND: tl.constexpr):
-    """(p, dp/dx) of every entry: what the two sums of a Newton step add up.
+    """(p, dp/dx) of every entry: the terms of the two sums that a Newton step needs.
 
-    For ENTMAX15 both are left unscaled (4p and 2 dp/dx): `advance` makes up for it once a row.
+    For ENTMAX15 both are left unscaled (4p and 2 dp/dx): `scaled` corrects the sums, once a row.
     """
-    if KIND == 2:
+    if KIND == SPARSEMAX:
         w = positive(x)
         return w, tl.where(x > 0, 1.0, 0.0)
-    elif KIND == 15:
+    elif KIND == ENTMAX15:
         w = positive(x)
         return w * w, w
-    elif KIND == 1:
+    elif KIND == SOFTMAX:
         p = tl.exp(x)
         return p, p
-    elif KIND == 3:
+    elif KIND == POWER:
         p = probability(x, alpha, KIND)
         w = (alpha - 1.0) * x
         return p, tl.where(w > 0, p / tl.where(w > 0, w, 1.0), 0.0)
@@ -148,16 +157,26 @@ def terms(x, alpha, KIND: tl.constexpr):
 
 
 @triton.jit
+def scaled(total, slope, KIND: tl.constexpr):
+    """The true sums of p and dp/dx, from the sums of `terms`."""
+    if KIND == ENTMAX15:
+        total = total * 0.25
+        slope = slope * 0.5
+    return total, slope
+
+
+@triton.jit
 def newton_step(total, slope, alpha, KIND: tl.constexpr):
     """How far c goes down from where the true sums of p and dp/dx are `total` and `slope`.
 
-    The norm's tangent: exact for α = 1, and from either side it leads to a c that is too large.
+    It follows the tangent of the q-norm: exact for α = 1, and from either side of the root it leads
+    to a c that is too large.
     """
-    if KIND == 2:
+    if KIND == SPARSEMAX:
         return (total - 1.0) / slope
-    elif KIND == 15:
+    elif KIND == ENTMAX15:
         return 2.0 * (total - tl.sqrt(total)) / slope
-    elif KIND == 1:
+    elif KIND == SOFTMAX:
         return tl.log(total)
     else:
         less = alpha - 1.0
@@ -173,14 +192,12 @@ def advance(
 ):  # fmt: skip
     """One step from c: (c, low, high, before, done).
 
-    total, slope are the sums of `terms` at c, `size` at least the number of positive ones. α ≤ 2:
-    monotone from above, and a step that does not go down is rounding: the row is finished. BRACKET
-    (α > 2, or unknown to the compiler): the root is kept between low and high and bisection steps
-    in where Newton's method is slow.
+    total, slope are the sums of `terms` at c, and `size` is at least the number of positive ones.
+    For α ≤ 2 the steps are monotone from above; one that does not go down is rounding, and ends the
+    search. BRACKET (α > 2, or unknown to the compiler): the root stays between low and high, and
+    bisection takes over where Newton's method is slow.
     """
-    if KIND == 15:
-        total = total * 0.25
-        slope = slope * 0.5
+    total, slope = scaled(total, slope, KIND)
     excess = total - 1.0
     step = newton_step(total, slope, alpha, KIND)
     proposal = c - step
@@ -188,9 +205,10 @@ def advance(
         high = tl.where(excess >= 0, c, high)
         low = tl.where(excess <= 0, c, low)
         middle = 0.5 * (low + high)
-        if KIND == 3:
-            # A share of c leaves every term that share's power at most: a bound, and the root
-            # where all entries are equal. There c − step has cancelled, and halves are too long.
+        if KIND == POWER:
+            # At share · c every term is at most share^{1/(α−1)} times as large: a bound from below,
+            # and the root where all entries are equal. There c − step cancels, and halving takes
+            # too long.
             share = tl.exp((1.0 - alpha) * tl.log(tl.maximum(total, 1.0)))
             low = tl.where(excess > 0, tl.maximum(low, 0.9999 * share * c), low)
             far = tl.sqrt(tl.maximum(low, 1e-37)) * tl.sqrt(high)
@@ -206,15 +224,15 @@ def advance(
         before = tl.abs(excess)
         c = tl.where(done, c, proposal)
     else:
-        # Below the root is where rounding puts c, after a step that was long. One step back up.
-        # A row without any entry, all −inf, has nowhere to go.
+        # After a long step, rounding can put c below the root: then take one step back up. A row of
+        # −inf alone has no root.
         up = (excess < -tolerance) & (before > 0) & (total > 0)
         goes_on = ((excess > tolerance) & (proposal < c)) | (up & (proposal > c))
         before = tl.where(up, 0.0, before)
         done = goes_on == 0
-        if KIND == 15:
-            # d²(total)/dc² ≤ size/2: what this step leaves is known to be small enough, and c so
-            # near that its own rounding is.
+        if KIND == ENTMAX15:
+            # d²(total)/dc² ≤ size/2 bounds what this step leaves: small enough, with c near enough
+            # that its own rounding is small too.
             done = done | ((size * step * step * 0.25 <= tolerance) & (c <= 2.0 * proposal))
         c = tl.where(goes_on, proposal, c)
     c = tl.where(excess != excess, excess, c)  # NaN in, NaN out
@@ -223,12 +241,12 @@ def advance(
 
 @triton.jit
 def lowest_shift(size, alpha, KIND: tl.constexpr):
-    """c of `size` entries all equal to the largest: the smallest c there can be."""
-    if KIND == 2:
+    """c of `size` entries that all equal the largest: no row of that size has a smaller c."""
+    if KIND == SPARSEMAX:
         return 1.0 / size
-    elif KIND == 15:
+    elif KIND == ENTMAX15:
         return 2.0 / tl.sqrt(size)
-    elif KIND == 3:
+    elif KIND == POWER:
         return tl.exp((1.0 - alpha) * tl.log(size)) / (alpha - 1.0) * 0.9999
     else:
         less = alpha - 1.0
@@ -243,9 +261,9 @@ def solve(
     v, c, size, alpha, tolerance,
     KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, copies=1.0,
 ):  # fmt: skip
-    """c for the entries v (of any shape, −inf where there is none), from a c that is too large.
+    """c of the entries v (of any shape, −inf where there is none), from a c that is too large.
 
-    `copies` counts every entry that many times: a sample that stands for the whole row.
+    Every entry counts `copies` times, where v is a sample that stands for the whole row.
     """
     low = lowest_shift(size, alpha, KIND)
     high = c
@@ -266,23 +284,16 @@ def solve(
 @triton.jit
 def power_term(x, p, alpha, KIND: tl.constexpr):
     """p^α of p = f(x)."""
-    if KIND == 2:
+    if KIND == SPARSEMAX:
         return p * p
-    elif KIND == 15:
+    elif KIND == ENTMAX15:
         return p * (positive(x) * 0.5)
-    elif KIND == 1:
+    elif KIND == SOFTMAX:
         return p
-    elif KIND == 3:
+    elif KIND == POWER:
         return p * positive((alpha - 1.0) * x)
     else:
         return p * positive(1.0 + (alpha - 1.0) * x)
-
-
-@triton.jit
-def entry_at(row, target, n):
-    """row[target] of n entries in float32; NaN where there is no such entry."""
-    there = (target >= 0) & (target < n)
-    return tl.load(row + target, mask=there, other=float("nan")).to(tl.float32)
 
 
 @triton.jit
