@@ -45,7 +45,7 @@ def test_depths_are_those_of_a_plain_linear_programme(domain: Domain, seed: int)
     surface = surface_of(head, carriers)
     found = depths(surface, below)
     exact = [depth(head, carriers, t) for t in below.tolist()]
-    np.testing.assert_allclose(found.raises, exact, atol=1e-8)
+    np.testing.assert_allclose(found.depth, exact, atol=1e-8)
     assert found.exact.all()
     assert domain.contains(found.inputs).all()
     # The input proves that the raise is enough, the mixture that it is needed.
@@ -64,7 +64,7 @@ def test_depths_in_a_ball_by_hand() -> None:
     head = Head(weight, [0.0, 0, 0, 0, -2, -2], domain=Ball(1.0))
     found = depths(surface_of(head, np.arange(4)), np.array([4, 5]))
     # Class 5 gains most along x = (1, 0): 3 − 2 against 1.
-    np.testing.assert_allclose(found.raises, [2.0, 0.0], atol=1e-7)
+    np.testing.assert_allclose(found.depth, [2.0, 0.0], atol=1e-7)
     np.testing.assert_allclose(found.inputs, [[0.0, 0.0], [1.0, 0.0]], atol=1e-3)
 
 
@@ -72,8 +72,8 @@ def test_on_an_infinite_domain_a_row_outside_the_hull_stands_above() -> None:
     weight = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1], [0.2, 0.2], [2, 2]])
     head = Head(weight, [0.0, 0, 0, 0, -1, -1], domain=Unbounded())
     found = depths(surface_of(head, np.arange(4)), np.array([4, 5]))
-    assert found.raises[0] == pytest.approx(1.0)
-    assert found.raises[1] < 0
+    assert found.depth[0] == pytest.approx(1.0)
+    assert found.depth[1] < 0
 
 
 def test_with_a_gap_no_raise_is_below_what_is_needed_nor_far_above_the_largest() -> None:
@@ -86,15 +86,15 @@ def test_with_a_gap_no_raise_is_below_what_is_needed_nor_far_above_the_largest()
     loose = depths(surface, np.arange(40, 120), gap=0.05)
     assert exact.exact.all()
     assert loose.exact.sum() < 80
-    assert (loose.raises >= exact.raises - 1e-9).all()
-    assert loose.raises.max() <= 1.05 * exact.raises.max() + 1e-9
+    assert (loose.depth >= exact.depth - 1e-9).all()
+    assert loose.depth.max() <= 1.05 * exact.depth.max() + 1e-9
 
 
 def test_a_search_told_to_stop_leaves_the_rest_unknown() -> None:
     head = Head(np.random.default_rng(0).normal(size=(20, 3)), np.arange(20.0))
     found = depths(surface_of(head, np.arange(10)), np.arange(10, 20), stop=lambda: True)
     assert not found.exact.any()
-    assert np.isinf(found.raises).all()
+    assert np.isinf(found.depth).all()
     assert found.mixtures == [None] * 10
 
 
@@ -103,7 +103,7 @@ def test_threads_find_the_same_depths() -> None:
     head = Head(rng.normal(size=(40, 4)), rng.normal(size=40), domain=Box(2))
     surface = surface_of(head, np.arange(25))
     one, two = (depths(surface, np.arange(25, 40), jobs) for jobs in (1, 2))
-    np.testing.assert_allclose(one.raises, two.raises, atol=1e-9)
+    np.testing.assert_allclose(one.depth, two.depth, atol=1e-9)
 
 
 def test_a_shrunken_surface_keeps_its_inputs_off_the_sides() -> None:

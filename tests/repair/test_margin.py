@@ -81,8 +81,8 @@ def raised(head: Head, carriers: np.ndarray, below: np.ndarray) -> tuple[Surface
     surface = Surface(SearchedHead(head, head.domain, Backend(1)), carriers, shrunk=1e-3)
     found = depths(surface, below)
     base = surface.all_bias.copy()
-    base[below] += np.maximum(found.raises, 0.0)
-    return surface, Touching(below, found.inputs, base), float(found.raises.max())
+    base[below] += np.maximum(found.depth, 0.0)
+    return surface, Touching(below, found.inputs, base), float(found.depth.max())
 
 
 def leads(head: Head, made: Leading, classes: np.ndarray) -> np.ndarray:

@@ -443,9 +443,9 @@ class _Dealer:
         total = shares.sum()
         if not (total > 0 and np.isfinite(total)):
             return None
-        kept = np.flatnonzero(shares > 0)
-        kept = kept[np.argsort(self.others[group[kept]])]
-        return Mixture(self.others[group[kept]].astype(np.int32), shares[kept] / total)
+        used = np.flatnonzero(shares > 0)
+        used = used[np.argsort(self.others[group[used]])]
+        return Mixture(self.others[group[used]].astype(np.int32), shares[used] / total)
 
 
 def _gordan(space: Space, rows: np.ndarray) -> np.ndarray:
@@ -543,13 +543,13 @@ def _vertex(dealer: _Dealer, left_out: frozenset[int]) -> Mixture | np.ndarray |
     """
     from scipy.optimize import linprog
 
-    kept = np.flatnonzero(~np.isin(dealer.others, list(left_out)))
+    rest = np.flatnonzero(~np.isin(dealer.others, list(left_out)))
     for i in dealer.same.tolist():
         if i not in left_out:
             return Mixture(np.array([i]), np.ones(1))
-    rows = np.concatenate([dealer.unit[kept], dealer.extra])
+    rows = np.concatenate([dealer.unit[rest], dealer.extra])
     slack = np.ones(len(rows))
-    slack[len(kept) : len(kept) + len(dealer.sides)] = 0.0
+    slack[len(rest) : len(rest) + len(dealer.sides)] = 0.0
     width = rows.shape[1]
     solved = linprog(
         np.append(np.zeros(width), -1.0), A_ub=np.column_stack([rows, slack]),
@@ -559,13 +559,13 @@ def _vertex(dealer: _Dealer, left_out: frozenset[int]) -> Mixture | np.ndarray |
         return None
     if solved.x[-1] > 1e-10:
         return np.asarray(solved.x[:-1])
-    duals = np.maximum(-solved.ineqlin.marginals, 0.0)[: len(kept)]
+    duals = np.maximum(-solved.ineqlin.marginals, 0.0)[: len(rest)]
     chosen = np.flatnonzero(duals > 1e-12)
     if not len(chosen):
         return None
-    shares = duals[chosen] / dealer.lengths[kept[chosen]]
-    order = np.argsort(dealer.others[kept[chosen]])
-    return Mixture(dealer.others[kept[chosen]][order], (shares / shares.sum())[order])
+    shares = duals[chosen] / dealer.lengths[rest[chosen]]
+    order = np.argsort(dealer.others[rest[chosen]])
+    return Mixture(dealer.others[rest[chosen]][order], (shares / shares.sum())[order])
 
 
 def _proven(certifier: Certifier, points: np.ndarray, t: int, mixture: Mixture) -> Mixture | None:

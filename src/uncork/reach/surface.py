@@ -5,11 +5,11 @@ With (w_i, b_i) the classes that carry the surface and u ∈ D, class t has to b
     δ_t  =  min over u of  max_i z_i(u) − z_t(u)  =  max over λ of  Σ λ_i b_i − b_t − support_D(r),
 
 λ ≥ 0, Σ λ = 1, r = w_t − Σ λ_i w_i: a linear programme and its dual. The dual is solved, with one
-row a feature and one column a class, because only its right-hand side (w_t, 1) changes from class
-to class: HiGHS begins where the last one ended. Columns are generated: all classes are priced at
-the solution, and the worst offenders added. A basis that is feasible for other classes too is
-optimal for them: thousands of untrained rows fall to one. A ball has a column for each tangent
-plane that is met.
+row for each feature and one column for each class, because only its right-hand side (w_t, 1)
+changes from class to class: HiGHS begins where the last one ended. Columns are generated: all
+classes are priced at the solution, and the worst offenders added. A basis that is feasible for
+other classes too is optimal for them: thousands of untrained rows fall to one. A ball has a column
+for each tangent plane that is met.
 
 What is found is proposed: an input proves that δ_t is no more, a mixture that it is no less.
 """
@@ -41,10 +41,10 @@ _SMALL = 600  # carriers that are all given to the programme at once
 @dataclass
 class Depths:
     """For each class asked for: the raise that is enough, where it touches, and a mixture that says
-    it takes as much (not yet certified)."""
+    it takes that much (not yet certified)."""
 
     classes: np.ndarray  # (n,)
-    raises: np.ndarray  # (n,); below zero for a class that stands above the surface already
+    depth: np.ndarray  # (n,); below zero for a class that stands above the surface already
     inputs: np.ndarray  # (n, latent)
     mixtures: list[Mixture | None]
     exact: np.ndarray  # (n,) of bool: whether the class was solved for
@@ -60,7 +60,7 @@ class Depths:
 
     def take(self, places: np.ndarray, other: Depths) -> None:
         """What was found for the classes at these places."""
-        self.raises[places], self.inputs[places] = other.raises, other.inputs
+        self.depth[places], self.inputs[places] = other.depth, other.inputs
         self.exact[places] = other.exact
         for k, mixture in zip(places.tolist(), other.mixtures, strict=True):
             self.mixtures[k] = mixture
@@ -111,8 +111,8 @@ class Surface:
 
     def contains(self, u: np.ndarray) -> np.ndarray:
         """Whether each u (n, m) lies in the (shrunk) set, up to rounding."""
-        slack = 1e-9 * (self.upper - self.lower)
-        inside = ((u >= self.lower - slack) & (u <= self.upper + slack)).all(axis=1)
+        close = 1e-9 * (self.upper - self.lower)
+        inside = ((u >= self.lower - close) & (u <= self.upper + close)).all(axis=1)
         return inside & (np.linalg.norm(u, axis=1) <= self.radius * (1 + 1e-9))
 
     def inside(self, u: np.ndarray) -> np.ndarray:
@@ -197,8 +197,8 @@ class _Search:
             if self.gap is None or not np.isfinite(self.needed):
                 k = int(left[np.argmin(self.away[left])])
             else:
-                k = int(left[np.argmax(self.found.raises[left])])
-                if self.found.raises[k] <= (1 + self.gap) * self.needed + self.surface.close:
+                k = int(left[np.argmax(self.found.depth[left])])
+                if self.found.depth[k] <= (1 + self.gap) * self.needed + self.surface.close:
                     return None
             self.taken[k] = True
             return k
@@ -207,9 +207,9 @@ class _Search:
         """A solution; the classes left that the same basis solves; what it means for the rest."""
         found, u = self.found, solved.input
         raised = solved.top - self.rows @ u - self.bias
-        better = raised < found.raises
-        better[k] |= not np.isfinite(found.raises[k])
-        found.raises[better], found.inputs[better] = raised[better], u
+        better = raised < found.depth
+        better[k] |= not np.isfinite(found.depth[k])
+        found.depth[better], found.inputs[better] = raised[better], u
         done = [k, *self._same_basis(solved)]
         found.mixtures[k] = solved.mixture
         found.exact[done] = True
@@ -238,7 +238,7 @@ def _flat(surface: Surface, found: Depths) -> bool:
     zero = np.zeros((1, surface.searched.width))
     biases = np.append(surface.bias, surface.all_bias[found.classes])
     if len(biases) and np.ptp(biases) == 0 and surface.contains(zero)[0]:
-        found.raises[:], found.inputs[:], found.exact[:] = 0.0, 0.0, True
+        found.depth[:], found.inputs[:], found.exact[:] = 0.0, 0.0, True
         return True
     return False
 

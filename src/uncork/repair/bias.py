@@ -103,7 +103,7 @@ def certified_depths(
     places, proposals = [], []
     for place, k in enumerate(which.tolist()):
         mixture = found.mixtures[k]
-        if mixture is not None and found.raises[k] > surface.close:
+        if mixture is not None and found.depth[k] > surface.close:
             places.append(place)
             proposals.append((int(found.classes[k]), mixture))
     proven = proven_leads(Certifier(head, head.domain, backend), surface, proposals)
@@ -167,7 +167,7 @@ class _Raising:
         self.job, self.head, self.below, self.norm = job, head, below, norm
         self.backend, self.equals = job.backend, job.equals
         self.winners = come_first(verdicts)
-        # Where all tie at the top everywhere nobody wins, and any of them may be the surface.
+        # Where all tie at the top everywhere none of them wins, and any may be the surface.
         self.carriers = (
             np.flatnonzero(self.winners) if self.winners.any() else np.arange(head.classes)
         )
@@ -210,7 +210,7 @@ class _Raising:
             surface = shrunk
             found = self._depths(surface, raised)
         base = surface.all_bias.copy()
-        base[found.classes] += np.maximum(found.raises, 0.0)
+        base[found.classes] += np.maximum(found.depth, 0.0)
         return surface, Touching(found.classes, found.inputs, base)
 
     def _lead(self, surface: Surface, touching: Touching) -> Leading:
@@ -266,7 +266,7 @@ class _Raising:
         """The largest raise that is proven to be needed, of the classes solved for and of
         `followers`, whose row is that of another: of one that wins, or of one solved for."""
         head = self.head
-        deepest = np.argsort(-np.where(found.exact, found.raises, -np.inf))[:_CERTIFIED]
+        deepest = np.argsort(-np.where(found.exact, found.depth, -np.inf))[:_CERTIFIED]
         proven = certified_depths(head, surface, found, deepest, self.backend)
         proposals: list[tuple[float, int, Mixture]] = []
         place = {int(self.equals[t]): k for k, t in enumerate(found.classes.tolist())}
@@ -278,7 +278,7 @@ class _Raising:
                 raised = 0.0
             else:
                 k = place[int(self.equals[t])]
-                s, mixture, raised = int(found.classes[k]), found.mixtures[k], found.raises[k]
+                s, mixture, raised = int(found.classes[k]), found.mixtures[k], found.depth[k]
             if mixture is not None:
                 proposals.append((raised + head.offsets[s] - head.offsets[t], t, mixture))
         proposals = sorted(proposals, key=lambda one: -one[0])[:_CERTIFIED]

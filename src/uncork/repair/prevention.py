@@ -306,7 +306,7 @@ def _metric(head: Head, metric: str | np.ndarray) -> np.ndarray | None:
             )
         covariance = _covariance(head)
         values, vectors = np.linalg.eigh(covariance)
-        # Directions without variance are no directions of the rows: any finite weight will do.
+        # Rows do not differ in directions without variance: any finite weight will do there.
         floor = max(values[-1], np.finfo(np.float64).tiny) * 1e-12
         return np.asarray((vectors / np.maximum(values, floor)) @ vectors.T)
     matrix = np.asarray(metric, dtype=np.float64)
@@ -356,7 +356,7 @@ def _least_squares(head: Head, squares: np.ndarray, *, moving: bool) -> tuple[fl
         gram += both.T @ both
         right += both.T @ head.offsets[start:stop]
     solution = np.linalg.lstsq(gram, right, rcond=1e-12)[0]
-    if solution[0] <= 0:  # the best fit is no bowl: the flattest that is one, c → 0
+    if solution[0] <= 0:  # the best fit is not a bowl: take the flattest one, c → 0
         solution[1:] = np.linalg.lstsq(gram[1:, 1:], right[1:], rcond=1e-12)[0]
         solution[0] = 0.0
     return float(solution[0]), solution[2:] if moving else np.zeros(head.features)

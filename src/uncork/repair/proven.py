@@ -123,7 +123,7 @@ def witnesses_of(found: Audit, head: Head) -> np.ndarray:
 
 
 def bias_type(head: Head) -> np.dtype:
-    """The type that biases, or else weights, are stored in; float64 where that is no float type."""
+    """The type that biases, or else weights, are stored in; float64 if these are whole numbers."""
     stored = head.weight if head.bias is None else head.bias
     return np.dtype(np.float64) if stored.dtype.kind in "iub" else stored.dtype
 

@@ -179,7 +179,7 @@ def _moved(
     surface = Surface(searched, carriers, shrunk=_SHRUNK)
     job.progress.stage("repair", len(below))
     found = depths(surface, below, job.backend.jobs, job.progress, gap=_GAP)
-    deepest = np.argsort(-np.where(found.exact, found.raises, -np.inf))[:_DEEPEST]
+    deepest = np.argsort(-np.where(found.exact, found.depth, -np.inf))[:_DEEPEST]
     needed = 0.0
     if not attempt:
         lower = certified_depths(head, surface, found, deepest, job.backend)
@@ -187,7 +187,7 @@ def _moved(
     affine = head.domain.affine(head.features)
     # Far out moves are shorter, and get in each other's way the more: not for many at once.
     downhill = len(below) * searched.width <= _QUICK
-    pool = _pool(surface, found.raises, found.inputs, below, downhill, not attempt)
+    pool = _pool(surface, found.depth, found.inputs, below, downhill, not attempt)
     # One by one they may get in each other's way; together they do not.
     if (not downhill and not stuck) or (downhill and stuck in _TOGETHER):
         together = _together(job, head, surface, below, pool, attempt)
@@ -304,14 +304,14 @@ def _compatible(
 
 
 def _pool(
-    surface: Surface, raises: np.ndarray, inputs: np.ndarray, below: np.ndarray, downhill: bool,
+    surface: Surface, depth: np.ndarray, inputs: np.ndarray, below: np.ndarray, downhill: bool,
     widely: bool,
 ) -> np.ndarray:  # fmt: skip
     """Inputs at which rows may be brought to the surface: those that raised biases touch it at, and
     better ones downhill from them, or (`widely`) from where the surface is left at random."""
     pool = [row for row in np.unique(inputs, axis=0) if np.linalg.norm(row) > 0]
     programme = Programme(surface) if downhill else None
-    order = np.argsort(-raises)
+    order = np.argsort(-depth)
     if not pool:  # nothing but 0, where no move of a row helps: any other input will do to begin
         whitened = surface.searched.whitened
         pool = [surface.inside(surface.all_rows[t] @ whitened) for t in below[order[:_STARTS]]]
@@ -447,14 +447,14 @@ def _moved_together(
             eta = curved * rounding / away**2
             inputs = surface.searched.inside(u + eta * level)
             g = 0.5 * eta * (level**2).sum(axis=1)
-            raises = top - parted @ u - off - g
-            here = (parted * inputs).sum(axis=1) + off + raises
+            gains = top - parted @ u - off - g
+            here = (parted * inputs).sum(axis=1) + off + gains
             clear = max(
                 float((_tops(surface, others, inputs[k : k + _BLOCK]) - here[k : k + _BLOCK]).max())
                 for k in range(0, len(below), _BLOCK)
             )
-            raises += max(clear, 0.0) * 1.02 + 4 * rounding + 1.1 * asked
-            rows = plain + away * side + np.outer(raises / length**2, x)
+            gains += max(clear, 0.0) * 1.02 + 4 * rounding + 1.1 * asked
+            rows = plain + away * side + np.outer(gains / length**2, x)
             stored = rows.astype(kind).astype(np.float64)
             longest = float(np.linalg.norm(stored - plain, axis=1).max())
             if best is not None and best[0][0] == -len(below) and longest >= best[0][1]:

@@ -5,8 +5,8 @@ which every class touches the surface max_i z_i are those of a convex function o
 −b_i = φ(w_i), with the inputs as slopes. The smallest change of the bias is a convex regression,
 and all of its constraints are linear in biases and inputs together.
 
-    ∞-norm   Raise each class below the surface by its own δ_t (`reach.surface`) and nobody else: no
-             class stands above the surface, so nobody is buried. A common constant is free, and
+    ∞-norm   Raise each class below the surface by its own δ_t (`reach.surface`) and no other: no
+             class stands above the surface, so none is buried. A common constant is free, and
              with it the largest change is max δ_t/2. No change does with less: at the mixture that
              proves δ_t, class t must gain δ_t on an average of others, so one of them moves by half
              of it (`bias`).

@@ -200,15 +200,15 @@ class _Completing:
         above = ~self.below & (~self.wanted | self._leading(witnesses, bias, ~self.below))
         for _ in range(_TURNS):
             asked = np.flatnonzero(~above)
-            if not above.any():  # nobody is left to carry a surface: this plan leads nowhere
+            if not above.any():  # no class is left to carry a surface: this plan leads nowhere
                 return self._nothing(witnesses)
             now = Surface(surface.searched, np.flatnonzero(above), bias, surface.shrunk)
             found = self._depths(now, asked, thorough)
-            largest = max(float(found.raises.max(initial=0.0)), 0.0)
+            largest = max(float(found.depth.max(initial=0.0)), 0.0)
             limit = np.where(self.below[asked], _RISING * largest if thorough else np.inf, 0.0)
-            rising = found.raises < -np.maximum(limit, surface.close)
+            rising = found.depth < -np.maximum(limit, surface.close)
             change = planned.copy()
-            change[asked] += found.raises
+            change[asked] += found.depth
             if not rising.any():
                 break
             risen = asked[rising]
@@ -233,7 +233,7 @@ class _Completing:
         self, change: np.ndarray, witnesses: np.ndarray
     ) -> tuple[SmallestChange, Depths, Surface]:
         """The change as it is, of those below too; whom it leaves below the surface of all is
-        raised to it, which buries nobody else."""
+        raised to it, which buries no other class."""
         bias = self.surface.all_bias + change
         everyone = np.arange(len(bias))
         now = Surface(self.surface.searched, everyone, bias, self.surface.shrunk)
@@ -241,7 +241,7 @@ class _Completing:
         asked = np.flatnonzero(self.wanted & ~leading)
         found = depths(now, asked, self.jobs, stop=lambda: time.perf_counter() > self.until)
         base = bias.copy()
-        base[asked] += found.raises
+        base[asked] += found.depth
         size = change_size(base - self.surface.all_bias, "1") if np.isfinite(base).all() else np.inf
         return SmallestChange(base, asked, found.inputs, witnesses.copy(), size, 0.0), found, now
 
@@ -259,8 +259,8 @@ class _Completing:
         rows, bias = now.all_rows[found.classes], now.all_bias[found.classes]
         for u in self.hints:
             raised = float(now.heights(u).max()) - rows @ u - bias
-            better = raised < found.raises - now.close
-            found.raises[better], found.inputs[better] = raised[better], u
+            better = raised < found.depth - now.close
+            found.depth[better], found.inputs[better] = raised[better], u
 
     def _leading(self, witnesses: np.ndarray, bias: np.ndarray, among: np.ndarray) -> np.ndarray:
         """Which classes lead those `among` at the witness they have: (C,) of bool."""
@@ -295,7 +295,7 @@ class _Master:
         """The mixtures of classes that lie below; how many inequalities are new."""
         places: dict[bytes, list[int]] = {}
         for k, (raised, mixture) in enumerate(
-            zip(found.raises.tolist(), found.mixtures, strict=True)
+            zip(found.depth.tolist(), found.mixtures, strict=True)
         ):
             if mixture is None or not raised > surface.close:
                 continue
