@@ -16,8 +16,7 @@ import numpy as np
 
 from uncork.core.head import Head
 from uncork.domain import Box
-from uncork.reach.probability.search import highest_probability
-from uncork.reach.sparse.search import sparse_probability
+from uncork.reach import highest_probability, sparse_probability
 
 
 def measure(path: str, most: int, devices: list[str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from text import Text
 
 from uncork import Box, Domain, Head, UncorkError, Verdict, audit
 from uncork.auditing.search.iterations import count_iterations
-from uncork.reach.probability.search import highest_probability
+from uncork.reach import highest_probability
 from uncork.theory.random_heads import random_head
 
 # h = o·tanh(c) of an LSTM lies within ±1; the papers take ±100. Without a bias it is all one.

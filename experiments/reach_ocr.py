@@ -22,15 +22,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 import uncork
+from uncork.reach import best_rank, highest_probability, sparse_probability
 from uncork.reach.certificates import (
     Certificates,
     check_certificates,
     read_certificates,
     write_certificates,
 )
-from uncork.reach.probability.search import highest_probability
-from uncork.reach.rank.search import best_rank
-from uncork.reach.sparse.search import sparse_probability
 
 MODELS = {
     "PP-OCRv4": ("rapidocr_onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from running import Run
 
-from uncork.reach.outlook import Outlook
+from uncork.reach.outlooks import Outlook
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from running import Run
 
 from uncork import Ball, Box, Head, Unbounded, audit
 from uncork.core.errors import UncorkError
-from uncork.reach.outlook import Outlook
+from uncork.reach.outlooks import Outlook
 from uncork.report.page import report_page, write_report
 from uncork.theory.random_heads import random_head
 

@@ -10,7 +10,7 @@ import pytest
 import uncork
 from uncork import UncorkError
 from uncork.core.class_ids import class_ids
-from uncork.reach.probability.search import highest_probability
+from uncork.reach import highest_probability
 from uncork.theory.random_heads import random_head
 
 

@@ -22,8 +22,8 @@ from uncork.auditing.certify.digits import most_bits
 from uncork.auditing.proofs.certificate_file import content_digest
 from uncork.core.own_archive import open_archive, write_archive
 from uncork.domain.file import read_domain, write_domain
+from uncork.reach import best_rank
 from uncork.reach.certificates import Certificates, read_certificates, write_certificates
-from uncork.reach.rank.search import best_rank
 
 ROOM = 512 << 20  # bytes above what the interpreter and its libraries take
 # Imports once, then forks for every command: the fork gets so much more memory, and ten seconds.

@@ -35,10 +35,9 @@ from uncork.activations.recording import State
 from uncork.activations.statistics import Statistics
 from uncork.domain.file import read_domain, write_domain
 from uncork.loading import describe, find
+from uncork.reach import best_rank, highest_probability
 from uncork.reach.certificates import Certificates, check_certificates, read_certificates
 from uncork.reach.certificates import write_certificates as write_reach
-from uncork.reach.probability.search import highest_probability
-from uncork.reach.rank.search import best_rank
 
 SECONDS = 10.0
 MEMORY = 512 << 20

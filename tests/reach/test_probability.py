@@ -17,15 +17,14 @@ from models import PP_OCR_V4
 from small_heads import quick
 from uncork import Ball, Box, Head, LayerNorm, RMSNorm, Unbounded, UncorkError
 from uncork.auditing.certify.certifier import Certifier
+from uncork.reach import highest_probability, sparse_probability
+from uncork.reach.bounds.probability import probability_bounds
 from uncork.reach.certificates import (
     Certificates,
     check_certificates,
     read_certificates,
     write_certificates,
 )
-from uncork.reach.probability.bounds import probability_bounds
-from uncork.reach.probability.search import highest_probability
-from uncork.reach.sparse.search import sparse_probability
 
 DOMAINS = {
     "box": lambda d: Box(3.0),
@@ -186,3 +185,77 @@ def test_masked_classes_leave_the_bounds_of_others_as_near(
     found = ask(Head(weight, bias, domain=Box(2)), range(6), jobs=1)
     assert (found.upper - found.lower < 1e-5).all()
     np.testing.assert_allclose(found.lower, without.lower, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", [0.1, 1.0, 20.0])
+def test_two_opposite_classes_by_hand(side: float) -> None:
+    """w = ±1 on [−R, R]: each is likeliest at its end, with probability 1/(1 + e^−2R)."""
+    found = highest_probability(Head([[1.0], [-1.0]], domain=Box(side)), jobs=1, device="cpu")
+    np.testing.assert_allclose([found.lower, found.upper], 1 / (1 + np.exp(-2 * side)), rtol=1e-6)
+
+
+def test_the_centre_of_a_regular_polygon_has_its_share() -> None:
+    """By symmetry the optimum is at 0, where all C + 1 classes are alike."""
+    for corners in (3, 5, 12):
+        turn = 2 * np.pi * np.arange(corners) / corners
+        weight = np.vstack([np.column_stack([np.cos(turn), np.sin(turn)]), [[0.0, 0.0]]])
+        found = highest_probability(Head(weight, domain=Unbounded()), [corners], jobs=1)
+        np.testing.assert_allclose([found.lower, found.upper], 1 / (corners + 1), rtol=1e-5)
+
+
+def test_a_hot_softmax_is_that_of_smaller_weights() -> None:
+    rng = np.random.default_rng(3)
+    weight, bias = rng.normal(size=(8, 3)), rng.normal(size=8)
+    hot = highest_probability(Head(weight, bias, domain=Box(2)), temperature=4.0, jobs=1)
+    small = highest_probability(Head(weight / 4, bias / 4, domain=Box(2)), jobs=1)
+    np.testing.assert_allclose(hot.lower, small.lower, rtol=1e-5)
+
+
+def test_only_differences_of_rows_count_and_classes_may_be_renamed() -> None:
+    rng = np.random.default_rng(9)
+    weight, bias = rng.normal(size=(9, 3)), rng.normal(size=9)
+    plain = highest_probability(Head(weight, bias, domain=Ball(2)), jobs=1)
+    order = rng.permutation(9)
+    for other, name in (
+        (Head(weight + rng.normal(size=3), bias - 7, domain=Ball(2)), np.arange(9)),
+        (Head(weight[order], bias[order], domain=Ball(2)), order),
+    ):
+        found = highest_probability(other, jobs=1)
+        assert (found.lower <= plain.upper[name]).all()
+        assert (plain.lower[name] <= found.upper).all()
+        np.testing.assert_allclose(found.lower, plain.lower[name], rtol=2e-6)
+
+
+@quick(8)
+@given(seed=st.integers(0, 2**20))
+def test_a_larger_domain_and_fewer_rivals_make_no_class_less_likely(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    head = Head(rng.normal(size=(7, 2)), rng.normal(size=7))
+    small, large = (highest_probability(head, domain=Box(r), jobs=1) for r in (0.5, 2.0))
+    assert (small.lower <= large.upper).all()
+    fewer = highest_probability(Head(head.weight[:5], head.offsets[:5], domain=Box(2.0)), jobs=1)
+    assert (large.lower[:5] <= fewer.upper).all()
+
+
+def test_the_dual_of_the_optimum_is_the_entropy_of_a_mixture() -> None:
+    """sup P = exp(b_t − max{H(p) + p·b}) over p ≥ 0 with Σ p = 1 and Wᵀp = w_t (no bounds on x).
+
+    One feature, w = −1, 2 and 0.5 in between: p_2 is free, the others follow from it.
+    """
+    weight, bias = np.array([-1.0, 2.0, 0.5]), np.array([0.3, -0.2, 0.1])
+    own = np.linspace(1e-9, 1 - 1e-9, 400_001)
+    second = (1 - own) / 2  # (−1)·p_0 + 2·p_1 + ½·p_2 = ½ with p_0 + p_1 = 1 − p_2
+    p = np.column_stack([1 - own - second, second, own])
+    entropy = -(p * np.log(p)).sum(axis=1)
+    best = np.exp(bias[2] - (entropy + p @ bias).max())
+    found = highest_probability(Head(weight[:, None], bias, domain=Unbounded()), [2], jobs=1)
+    np.testing.assert_allclose([found.lower[0], found.upper[0]], best, rtol=1e-5)
+
+
+def test_threads_prove_the_same() -> None:
+    rng = np.random.default_rng(10)
+    head = Head(rng.normal(size=(90, 4)), rng.normal(size=90), domain=Box(1.0))
+    one, two = (highest_probability(head, jobs=jobs, device="cpu") for jobs in (1, 2))
+    assert (one.lower <= two.upper).all()
+    assert (two.lower <= one.upper).all()
+    assert (two.gap <= 1e-6).all()

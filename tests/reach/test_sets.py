@@ -7,9 +7,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import z3
+from hypothesis import given
+from hypothesis import strategies as st
 
 import uncork
 from models import PP_OCR_V4
+from oracle import exact_rows, logit
+from small_heads import quick
 from uncork import Ball, Box, Head, LayerNorm, Unbounded, UncorkError
 from uncork.reach.sets import Arrangement, can_be_top, can_lead, can_rank_above
 from uncork.theory.braid import rankings
@@ -89,3 +94,74 @@ def test_a_lost_character_of_pp_ocr_v4_is_proven_never_first_here_too() -> None:
 def test_questions_that_mean_nothing_are_refused(classes: list[int], said: str) -> None:
     with pytest.raises(UncorkError, match=said):
         can_be_top(Head(np.eye(3)), classes)
+
+
+def test_only_neighbours_of_a_pentagon_are_the_top_two() -> None:
+    turn = 2 * np.pi * np.arange(5) / 5
+    head = Head(np.column_stack([np.cos(turn), np.sin(turn)]), domain=Unbounded())
+    pairs = itertools.combinations(range(5), 2)
+    possible = {pair for pair in pairs if can_be_top(head, pair).possible}
+    assert possible == {(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)}
+
+
+def test_on_the_moment_curve_every_pair_is_possible() -> None:
+    t = np.linspace(-1, 1, 6)
+    head = Head(np.column_stack([t, t**2, t**3, t**4]), domain=Unbounded())
+    for pair in itertools.combinations(range(6), 2):
+        assert can_be_top(head, pair).possible is True
+
+
+def in_order_somewhere(head: Head, pairs: list[tuple[int, int]]) -> bool:
+    """Whether some x of the box has z_i > z_j for each pair (i, j), by Z3."""
+    assert isinstance(head.domain, Box)
+    solver = z3.Solver()
+    x = z3.Reals([f"x{k}" for k in range(head.features)])  # type: ignore[arg-type]
+    for value, low, high in zip(x, *head.domain.bounds(head.features), strict=True):
+        solver.add(value >= float(low), value <= float(high))
+    rows = exact_rows(head)
+    for i, j in pairs:
+        gap = [a - b for a, b in zip(rows[i], rows[j], strict=True)]
+        terms = [z3.Q(g.numerator, g.denominator) * v for g, v in zip(gap, x, strict=False)]
+        solver.add(sum(terms) + z3.Q(gap[-1].numerator, gap[-1].denominator) > 0)
+    return bool(solver.check() == z3.sat)
+
+
+@quick(12)
+@given(st.integers(0, 2**20), st.sampled_from([0.5, 3.0]))
+def test_what_is_possible_on_a_box_is_what_z3_says(seed: int, side: float) -> None:
+    rng = np.random.default_rng(seed)
+    classes, features = int(rng.integers(4, 8)), int(rng.integers(1, 4))
+    weight = rng.integers(-3, 4, (classes, features)).astype(float)
+    head = Head(weight, rng.integers(-2, 3, classes).astype(float), domain=Box(side))
+    a, b = rng.permutation(classes)[:2].tolist()
+    rest = [i for i in range(classes) if i not in (a, b)]
+    questions = [
+        (can_rank_above(head, a, b), [(a, b)]),
+        (can_be_top(head, [a, b]), [(i, j) for i in (a, b) for j in rest]),
+        (can_lead(head, [a, b]), [(a, b), *((b, j) for j in rest)]),
+    ]
+    for found, pairs in questions:
+        assert found.possible is in_order_somewhere(head, pairs)
+        if found.possible:
+            assert found.input is not None
+            rows, x = exact_rows(head), [Fraction(v) for v in found.input.tolist()]
+            assert max(abs(v) for v in x) <= side
+            assert all(logit(rows[i], x) > logit(rows[j], x) for i, j in pairs)
+        else:
+            assert found.pairs is not None
+            assert {tuple(pair) for pair in found.pairs.tolist()} <= set(pairs)
+
+
+@quick(15)
+@given(st.integers(0, 2**20))
+def test_a_prefix_is_a_set_and_what_a_small_box_allows_a_large_one_does_too(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    head = Head(rng.normal(size=(8, 2)), rng.normal(size=8), domain=Box(1))
+    some = rng.permutation(8)[:2].tolist()
+    if can_lead(head, some).possible:
+        assert can_be_top(head, some).possible
+        assert can_lead(head, some, Box(3)).possible
+        assert can_rank_above(head, *some).possible
+    if can_be_top(head, some).possible:
+        either = [can_lead(head, order).possible for order in (some, some[::-1])]
+        assert any(either)

@@ -14,15 +14,15 @@ from small_heads import quick
 from uncork import Ball, Box, Head, Image, LayerNorm, UncorkError
 from uncork.auditing.certify.certifier import Certifier
 from uncork.nn.reference import entmax as slow_entmax
+from uncork.reach import highest_probability
+from uncork.reach.bounds.sparse import sparse_bounds
 from uncork.reach.certificates import (
     Certificates,
     check_certificates,
     read_certificates,
     write_certificates,
 )
-from uncork.reach.probability.search import highest_probability
-from uncork.reach.sparse.bounds import sparse_bounds
-from uncork.reach.sparse.search import SparseProbability, sparse_probability
+from uncork.reach.sparse import SparseProbability, sparse_probability
 
 
 def entmax(z: np.ndarray, alpha: float) -> np.ndarray:
@@ -199,3 +199,58 @@ def test_every_input_named_lies_in_the_domain(seed: int, kind: int, alpha: float
     base = domain.affine(features).base
     for inputs in (sparse.inputs, sparse.mixture_inputs, soft.inputs, soft.mixture_inputs):
         assert base.contains(inputs).all()
+
+
+@pytest.mark.parametrize(("side", "best"), [(0.1, 0.6), (0.25, 0.75), (0.51, 1.0), (3.0, 1.0)])
+def test_two_opposite_classes_under_sparsemax_by_hand(side: float, best: float) -> None:
+    """w = ±1 on [−R, R]: p = ½ + R, until it is 1."""
+    found = sparse_probability(Head([[1.0], [-1.0]], domain=Box(side)), None, 2.0, jobs=1)
+    np.testing.assert_allclose([found.lower, found.upper], best, rtol=1e-6)
+    assert found.support.tolist() == [1, 1]
+    assert found.whole.tolist() == ([0, 0] if side < 0.5 else [1, 1])
+
+
+def test_the_centre_of_a_large_polygon_is_left_out_by_sparsemax_alone() -> None:
+    """Corners of length r: at any x one of them leads the centre, and two share the mass."""
+    turn = 2 * np.pi * np.arange(6) / 6
+    weight = np.vstack([np.column_stack([np.cos(turn), np.sin(turn)]), [[0.0, 0.0]]])
+    head = Head(weight, np.append(np.zeros(6), -1.5), domain=Box(5))
+    assert sparse_probability(head, [6], 2.0, jobs=1).support.tolist() == [0]
+    softer = sparse_probability(head, [6], 1.2, jobs=1)
+    assert softer.support.tolist() == [1]
+    # By symmetry the optimum is at 0, which entmax itself evaluates.
+    best = slow_entmax(np.append(np.zeros(6), -1.5)[None], 1.2)[0, 6]
+    np.testing.assert_allclose([softer.lower[0], softer.upper[0]], best, rtol=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [1.5, 2.0])
+def test_only_differences_of_rows_count_and_classes_may_be_renamed(alpha: float) -> None:
+    rng = np.random.default_rng(9)
+    weight, bias = rng.normal(size=(8, 2)), rng.normal(size=8)
+    plain = sparse_probability(Head(weight, bias, domain=Box(1)), None, alpha, jobs=1)
+    order = rng.permutation(8)
+    for other, name in (
+        (Head(weight + rng.normal(size=2), bias - 7, domain=Box(1)), np.arange(8)),
+        (Head(weight[order], bias[order], domain=Box(1)), order),
+    ):
+        found = sparse_probability(other, None, alpha, jobs=1)
+        np.testing.assert_allclose(found.lower, plain.lower[name], atol=2e-6)
+        assert found.support.tolist() == plain.support[name].tolist()
+        assert found.whole.tolist() == plain.whole[name].tolist()
+
+
+def test_a_larger_domain_makes_no_class_less_likely() -> None:
+    rng = np.random.default_rng(12)
+    head = Head(rng.normal(size=(8, 2)), rng.normal(size=8))
+    small, large = (sparse_probability(head, None, 1.5, domain=Box(r), jobs=1) for r in (0.3, 1.5))
+    assert (small.lower <= large.upper).all()
+    assert (large.support[small.support == 1] == 1).all()
+    assert (large.whole[small.whole == 1] == 1).all()
+
+
+def test_near_one_it_is_softmax() -> None:
+    rng = np.random.default_rng(13)
+    head = Head(rng.normal(size=(6, 2)), domain=Box(1))
+    near = sparse_probability(head, None, 1.001, jobs=1)
+    soft = highest_probability(head, jobs=1)
+    np.testing.assert_allclose(near.lower, soft.lower, atol=1e-3)

@@ -14,13 +14,15 @@ from scipy.optimize import linprog
 from scipy.spatial import ConvexHull
 
 from models import PP_OCR_V4
+from oracle import first_somewhere
 from small_heads import quick
 from uncork import Ball, Box, Domain, Head, Image, Unbounded, UncorkError, audit, load
 from uncork.auditing.backend import choose_backend
 from uncork.auditing.low_precision import low_precision
 from uncork.domain import LayerNorm
-from uncork.repair.price import price
-from uncork.repair.repair import Repair, bias_needed, change_size, repair
+from uncork.repair import Repair, bias_needed, repair
+from uncork.repair.changed_predictions import price
+from uncork.repair.job import change_size
 
 DOMAINS = [Box(10), Box(1), Ball(2.0), Unbounded(), Box(0, np.inf), Box(-0.28, np.inf)]
 
@@ -447,3 +449,59 @@ def test_a_shipped_recogniser_is_repaired_within_two_percent_and_a_margin_of_the
     fared = low_precision(made.head(head), made.audit.proofs, choose_backend("cpu", 1))
     assert fared is not None
     assert fared["wins"] == 6625
+
+
+@pytest.mark.parametrize("options", [{}, {"norm": "1"}, {"how": "row"}], ids=str)
+@quick(4)
+@given(seed=st.integers(0, 10_000))
+def test_z3_finds_every_class_first_somewhere_after_a_repair(
+    options: dict[str, str], seed: int
+) -> None:
+    """Nothing of uncork's own proofs is asked."""
+    head = head_of(seed, 12, 3, Box(4), dtype=np.float64)
+    made = repair(head, device="cpu", jobs=1, **options)  # type: ignore[arg-type]
+    after = made.head(head)
+    assert all(first_somewhere(after, t) for t in range(12) if t not in made.left)
+    assert not len(made.left)
+    if options.get("how") == "row":
+        np.testing.assert_array_equal(after.offsets, head.offsets)
+        stayed = audit(head, device="cpu", jobs=1).argmaxable
+        moved = (after.weight != head.weight).any(axis=1)
+        assert moved.sum() < 12 or not len(stayed)
+
+
+def test_the_least_raise_of_one_class_by_hand() -> None:
+    """A square with its centre two below: at 0 all corners are level, and 2 are missing."""
+    weight = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1], [0, 0]])
+    head = Head(weight, [0.0, 0, 0, 0, -2], domain=Box(3))
+    needed = bias_needed(head, [4, 0], jobs=1)
+    np.testing.assert_allclose(needed.lower, [2.0, 0.0], atol=1e-9)
+    np.testing.assert_allclose(needed.upper, [2.0, 0.0], atol=1e-9)
+    np.testing.assert_allclose(needed.inputs[0], [0.0, 0.0], atol=1e-9)
+    made = repaired(head, margin=0)
+    assert made.needed == pytest.approx(1.0)  # half of it: a common constant is free
+    assert made.touching == pytest.approx(1.0)
+    lowered = repaired(head, norm="1", margin=0)
+    assert lowered.needed == pytest.approx(2.0, rel=0.01)
+
+
+@quick(6)
+@given(seed=st.integers(0, 10_000))
+def test_what_is_needed_does_not_depend_on_names_or_on_what_all_classes_share(seed: int) -> None:
+    head = head_of(seed, 16, 2, Box(3), dtype=np.float64)
+    rng = np.random.default_rng(seed)
+    order, row = rng.permutation(16), rng.normal(size=2)
+    needed = bias_needed(head, np.arange(16), jobs=1)
+    for other, names in (
+        (Head(head.weight + row, head.offsets + 3, domain=Box(3)), np.arange(16)),
+        (Head(head.weight[order], head.offsets[order], domain=Box(3)), order),
+    ):
+        again = bias_needed(other, np.arange(16), jobs=1)
+        np.testing.assert_allclose(again.upper, needed.upper[names], atol=1e-7)
+
+
+def test_a_larger_domain_needs_no_larger_raise() -> None:
+    head = head_of(4, 30, 3, Box(1), dtype=np.float64)
+    small, large = (bias_needed(head, np.arange(30), domain=Box(r), jobs=1) for r in (0.5, 2.0))
+    assert (large.lower <= small.upper + 1e-12).all()
+    assert (large.upper < small.lower).any()

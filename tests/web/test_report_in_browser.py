@@ -17,7 +17,7 @@ from uncork import Head
 from uncork.auditing.proofs.proofs import Proofs
 from uncork.auditing.proofs.verdict import Mixture
 from uncork.auditing.result import Audit
-from uncork.reach.outlook import Outlook
+from uncork.reach.outlooks import Outlook
 from uncork.report.page import write_report
 from uncork.theory.random_heads import random_head
 

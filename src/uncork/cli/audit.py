@@ -32,7 +32,7 @@ from uncork.loading.odd_rows import OddRows, odd_rows
 from uncork.report.wording import Asked
 
 if TYPE_CHECKING:
-    from uncork.reach.outlook import Outlook
+    from uncork.reach.outlooks import Outlook
 
 
 class Algorithm(str, Enum):
@@ -312,7 +312,7 @@ def _keep(partial: Partial, audit: Audit, why: str) -> None:
 
 
 def _outlook(head: Head, audit: Audit, device: str, jobs: int | None, quiet: bool) -> Outlook:
-    from uncork.reach.outlook import outlook
+    from uncork.reach.outlooks import outlook
 
     bar = not quiet and sys.stderr.isatty()
     return outlook(head, audit, device=device, jobs=jobs, progress=bar)

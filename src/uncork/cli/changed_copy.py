@@ -12,8 +12,8 @@ import numpy as np
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.loading.source import Found, find
-from uncork.repair.prevent import Prevention
-from uncork.repair.repair import Repair
+from uncork.repair import Repair
+from uncork.repair.prevention import Prevention
 
 
 @contextmanager

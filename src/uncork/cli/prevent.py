@@ -27,8 +27,14 @@ from uncork.core.text import printable
 from uncork.core.whole_file import whole_file
 from uncork.domain import parse_domain
 from uncork.loading.source import Found, find, open_source
-from uncork.repair.prevent import METRICS, Prevention, row_norms
-from uncork.repair.prove_prevented import audit_prevented, made_equal, prevent_as_stored
+from uncork.repair.prevention import (
+    METRICS,
+    Prevention,
+    audit_prevented,
+    made_equal,
+    prevent_as_stored,
+    row_norms,
+)
 from uncork.save import check_format, write_head
 from uncork.theory.random_heads import random_head
 

@@ -22,6 +22,7 @@ from uncork.core.head import Head
 from uncork.core.reading import json_keys
 from uncork.loading import chosen_classes as class_choice
 from uncork.loading.source import find
+from uncork.reach import best_rank, highest_probability, sparse_probability
 from uncork.reach.certificates import (
     Certificates,
     Checked,
@@ -29,10 +30,7 @@ from uncork.reach.certificates import (
     read_certificates,
     write_certificates,
 )
-from uncork.reach.outlook import Outlook
-from uncork.reach.probability.search import highest_probability
-from uncork.reach.rank.search import best_rank
-from uncork.reach.sparse.search import sparse_probability
+from uncork.reach.outlooks import Outlook
 
 
 class Output(str, Enum):

@@ -14,9 +14,9 @@ from uncork.core.head import Head
 from uncork.core.reading import json_keys
 from uncork.core.text import printable
 from uncork.reach.certificates import Certificates
-from uncork.reach.probability.search import HighestProbability
-from uncork.reach.rank.search import BestRank
-from uncork.reach.sparse.search import SparseProbability
+from uncork.reach.probability import HighestProbability
+from uncork.reach.rank import BestRank
+from uncork.reach.sparse import SparseProbability
 
 LISTED = 20
 _ANSWER = {1: True, 0: False, -1: None}

@@ -29,10 +29,10 @@ from uncork.core.text import printable
 from uncork.core.whole_file import whole_file
 from uncork.loading.chosen_classes import HELP, chosen_classes
 from uncork.loading.source import Found, find
+from uncork.repair import Repair, repair
+from uncork.repair.changed_predictions import Price, price, read_inputs
 from uncork.repair.margin import check_margin
-from uncork.repair.price import Price, price, read_inputs
-from uncork.repair.prove_repaired import audit_repaired, witnesses_of
-from uncork.repair.repair import Repair, repair
+from uncork.repair.proven import audit_repaired, witnesses_of
 from uncork.save import check_format, write_head
 
 _LISTED = 10

@@ -35,6 +35,13 @@ class Progress:
         """The work is over, one way or another."""
 
 
+def progress_bar(progress: bool | Progress | None) -> Progress:
+    """What `progress=` asks for: the display given, a bar on stderr, or nothing."""
+    if isinstance(progress, Progress):
+        return progress
+    return ProgressBar() if progress else Progress()
+
+
 class ProgressBar(Progress):
     """A bar a stage on stderr, with counts, time spent and time left; nothing in a log file."""
 

@@ -1,8 +1,9 @@
 """The file of reach's proofs: an input for each bound from one side, mixtures for those from the
 other. Plain arrays in a zip, no pickle; `check_certificates` proves every bound again from them.
 
-Nothing in a file is believed. Probabilities are bounded anew from the stored input (`bounds`),
-ranks counted anew at theirs, mixtures certified again and seen to be disjoint.
+Nothing in a file is believed. Probabilities are bounded anew from the stored inputs and weights,
+ranks counted anew at theirs, mixtures certified again and checked to be disjoint (`bounds`); what
+is said of a support has to follow from that.
 """
 
 from __future__ import annotations
@@ -24,22 +25,25 @@ from uncork.core.head import Head
 from uncork.core.own_archive import OwnArchive, are_ids, open_archive, write_archive
 from uncork.domain import Domain
 from uncork.domain.members import array_names, domain_from, members_of
-from uncork.reach.probability.bounds import probability_bounds
-from uncork.reach.probability.search import HighestProbability
-from uncork.reach.rank.branching import Cases, cases_bound
-from uncork.reach.rank.own_classes import holds
-from uncork.reach.rank.search import BestRank, rank_at
-from uncork.reach.sparse import file as sparse_file
-from uncork.reach.sparse.search import SparseProbability
+from uncork.reach.bounds.probability import probability_bounds
+from uncork.reach.bounds.rank import Cases, cases_bound, disjoint_bound, rank_at
+from uncork.reach.bounds.sparse import sparse_bounds
+from uncork.reach.probability import HighestProbability
+from uncork.reach.rank import BestRank
+from uncork.reach.sparse import SparseProbability
 
 _KIND = "uncork reach certificates"
 _VERSION = 1
 _DEEPEST = 200  # classes left out at a time
 _WHAT = "a file of uncork reach --certificates"
+_SPARSE_COLUMNS = ("lower", "upper", "epsilon", "bulk")
+_SPARSE_INPUTS = ("inputs", "mixture_inputs")
+_SPARSE_WHOLE = ("support", "whole")
+_SPARSE = (*_SPARSE_COLUMNS, *_SPARSE_INPUTS, *_SPARSE_WHOLE)
 _NAMES = (
     "header", "probability_(class|lower|upper|input|bulk|mixture_input)",
     "rank_(class|lower|upper|input|mixtures)", "mixture_(size|class|weight|bulk)",
-    *sparse_file.NAMES,
+    f"sparse_({'|'.join(('class', *_SPARSE))})", "sparse_weights(_of|_size|_class)?",
 )  # fmt: skip
 
 
@@ -102,8 +106,8 @@ def write_certificates(found: Certificates, path: str | os.PathLike[str]) -> Non
             for k, cases in enumerate(r.cases) if cases is not None
         }  # fmt: skip
     if found.sparse is not None:
-        more, header["sparse"] = sparse_file.arrays_of(found.sparse)
-        arrays |= more
+        arrays |= _sparse_arrays(found.sparse)
+        header["sparse"] = {"alpha": found.sparse.alpha, "temperature": found.sparse.temperature}
     members = {"header": np.array(json.dumps(header)), **arrays}
     write_archive(path, {name: np.asarray(array) for name, array in members.items()})
 
@@ -131,9 +135,7 @@ def check_certificates(
         if found.rank is not None:
             _check_rank(certifier, found.rank, checked)
         if found.sparse is not None:
-            failed = sparse_file.failures(certifier, found.sparse)
-            checked.failed += failed
-            checked.held["sparse probability"] = len(found.sparse.classes) - len(failed)
+            _check_sparse(certifier, found.sparse, checked)
     return checked
 
 
@@ -175,13 +177,58 @@ def _check_rank(certifier: Certifier, claimed: BestRank, checked: Checked) -> No
     checked.held["rank"] = held
 
 
+def _check_sparse(certifier: Certifier, claimed: SparseProbability, checked: Checked) -> None:
+    alpha, temperature = claimed.alpha, claimed.temperature
+    low, _, whole = sparse_bounds(
+        certifier, claimed.classes, claimed.inputs, claimed.epsilon, alpha, temperature
+    )
+    high = np.ones(len(low))
+    for share in np.unique(claimed.bulk).tolist():
+        part = np.flatnonzero(claimed.bulk == share)
+        high[part] = sparse_bounds(
+            certifier, claimed.classes[part], claimed.mixture_inputs[part], claimed.epsilon[part],
+            alpha, temperature, share, [claimed.weights[k] for k in part.tolist()],
+        )[1]  # fmt: skip
+    failed = []
+    for k, t in enumerate(claimed.classes.tolist()):
+        # Another machine rounds sums in another order: its proof may be a hair weaker.
+        if not low[k] >= claimed.lower[k] * (1 - 1e-9):
+            failed.append((t, "the lower bound on its sparse probability is not proven"))
+        elif not high[k] <= claimed.upper[k] * (1 + 1e-9):
+            failed.append((t, "the upper bound on its sparse probability is not proven"))
+        elif not _follows(claimed.support[k], low[k] > 0, high[k] <= 0):
+            failed.append((t, "what is said of its support is not proven"))
+        elif not _follows(claimed.whole[k], whole[k], high[k] < 1):
+            failed.append((t, "what is said of its whole support is not proven"))
+    checked.failed += failed
+    checked.held["sparse probability"] = len(claimed.classes) - len(failed)
+
+
+def _follows(claim: int, yes: bool, no: bool) -> bool:
+    return bool(yes if claim == 1 else no if claim == 0 else claim == -1)
+
+
 def _lower(certifier: Certifier, t: int, mixtures: list[Mixture], cases: Cases | None) -> int:
     if cases is not None:
         return 1 + cases_bound(certifier, t, cases)
-    members = np.concatenate([m.classes for m in mixtures] or [np.empty(0, np.int64)])
-    if len(np.unique(members)) != len(members):
-        return 1
-    return 1 + sum(holds(certifier, t, m) for m in mixtures)
+    return 1 + disjoint_bound(certifier, t, mixtures)
+
+
+def _sparse_arrays(found: SparseProbability) -> dict[str, np.ndarray]:
+    arrays = {"sparse_class": found.classes}
+    for name in _SPARSE:
+        arrays[f"sparse_{name}"] = getattr(found, name)
+    given = [(k, m) for k, m in enumerate(found.weights) if m is not None]
+    none = np.empty(0)
+    arrays |= {
+        "sparse_weights_of": np.array([k for k, _ in given], dtype=np.int64),
+        "sparse_weights_size": np.array([len(m.classes) for _, m in given], dtype=np.int64),
+        "sparse_weights_class": np.concatenate([none, *(m.classes for _, m in given)]).astype(
+            np.int64
+        ),
+        "sparse_weights": np.concatenate([none, *(m.weights for _, m in given)]),
+    }
+    return arrays
 
 
 def _joined(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
@@ -270,5 +317,32 @@ def _read(arrays: OwnArchive, head: Head) -> Certificates:
             inputs("rank_input", len(ids)), groups, cases,
         )  # fmt: skip
     if "sparse_class" in arrays:
-        found.sparse = sparse_file.read(arrays, header["sparse"], head.classes, latent)
+        found.sparse = _read_sparse(arrays, header["sparse"], head.classes, latent)
     return found
+
+
+def _read_sparse(arrays: OwnArchive, header: Any, classes: int, latent: int) -> SparseProbability:
+    """The claims of a file, of the right form; unproven."""
+    ids = arrays.ids("sparse_class", arrays.count("sparse_lower"), classes)
+    count = len(ids)
+    columns: dict[str, Any] = {}
+    for name in _SPARSE:
+        shape = (count, latent) if name in _SPARSE_INPUTS else (count,)
+        array = arrays.array(f"sparse_{name}", shape)
+        if array.dtype.kind not in ("iu" if name in _SPARSE_WHOLE else "f"):
+            raise UncorkError(f"sparse_{name} is damaged")
+        columns[name] = array
+    owners = arrays.ids("sparse_weights_of", None, count)
+    sizes = arrays.array("sparse_weights_size", (len(owners),))
+    weights = arrays.array("sparse_weights", (None,), np.float64)
+    members = arrays.ids("sparse_weights_class", len(weights), classes)
+    if sizes.dtype.kind not in "iu" or (sizes < 0).any() or int(sizes.sum()) != len(members):
+        raise UncorkError("the weights of sparse probabilities are damaged")
+    given: list[Mixture | None] = [None] * count
+    ends = np.cumsum(sizes)
+    for k, stop, size in zip(owners.tolist(), ends.tolist(), sizes.tolist(), strict=True):
+        given[k] = Mixture(members[stop - size : stop], weights[stop - size : stop])
+    return SparseProbability(
+        ids, **columns, weights=given, alpha=float(header["alpha"]),
+        temperature=float(header["temperature"]),
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What reach, repair and prevent do not begin with: sizes whose squares float64 does not hold."""
+"""Sizes whose squares float64 does not hold: reach, repair and prevent refuse to begin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BLOCK = 8192
 def check_sizes(head: Head, *, small: bool = True, biases: bool = True) -> None:
     """Raise if weights, or `biases`, are too large to be squared, or weights too small (`small`).
 
-    Weights that are all zero are no problem of size.
+    Weights that are all zero are allowed.
     """
     weight = max(float(np.abs(block).max(initial=0.0)) for _, block in head.blocks(_BLOCK))
     if weight >= LARGEST or (small and 0 < weight <= SMALLEST):

@@ -1,25 +1,30 @@
-"""The head as reach searches it: rows and biases as functions of u, in float64 on one device.
+"""The head as reach and repair search it: rows and biases as functions of u, on one device.
 
-Where inputs are an image x = F(u), rows are those that u sees (`audit.folded`). A common row is
-subtracted from all, which changes no difference of logits. What is found here is only proposed.
+Where inputs are an image x = F(u), the rows are those that act on u (`auditing.folded`). A common
+row is subtracted from all, which changes no difference of logits. What is found here is only
+proposed.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from uncork.auditing.backend import Backend
 from uncork.auditing.folded import searched
+from uncork.auditing.proofs.verdict import Verdict
+from uncork.auditing.result import Audit
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.domain import Domain
 
 _INSIDE = 1 - 1e-12  # a proposal must not leave a ball by rounding
+_FARTHER = (1.0, 5.0, 30.0, 1000.0)  # how far out a witness is tried where the domain is infinite
 
 
-class View:
+class SearchedHead:
     """Rows (C, m) minus their mean, biases (C,), and the plain set that u is chosen from."""
 
     def __init__(self, head: Head, domain: Domain, backend: Backend) -> None:
@@ -56,16 +61,43 @@ class View:
             u = u * np.minimum(1.0, self.radius / np.maximum(norms, 1e-300))
         return u if self.outline.exact else self.base.pulled_in(u)
 
-    def somewhere(self, count: int) -> np.ndarray:
-        """An input of the set, so many times, for classes of which nothing better is known."""
+    def anywhere(self, count: int) -> np.ndarray:
+        """The same input of the set for `count` classes that have no better one: (count, m)."""
         return np.repeat(self.inside(np.zeros((1, self.width))), count, axis=0)
 
+    @cached_property
+    def is_infinite(self) -> bool:
+        """Whether u may be as large as you like."""
+        sides = np.isfinite([self.lower, self.upper]).all()
+        return not (sides or np.isfinite(self.radius))
+
+    @property
+    def farther(self) -> tuple[float, ...]:
+        """The factors by which a winning input is scaled: where the domain is infinite, a class
+        that wins wins by more farther out."""
+        return _FARTHER if self.is_infinite else (1.0,)
+
+    def witnesses(self, audit: Audit | None, classes: np.ndarray) -> list[np.ndarray]:
+        """The audit's witnesses of argmaxable classes, each (n, m), NaN where there is none."""
+        if audit is None or audit.domain != self.domain:
+            return []
+        if audit.fingerprint != self.head.fingerprint:
+            return []
+        starts = np.full((len(classes), self.width), np.nan)
+        for k, t in enumerate(classes.tolist()):
+            if audit.proofs.verdicts[t] in (Verdict.ARGMAXABLE, Verdict.TIED):
+                witness = audit.latent_witness(t)
+                if witness is not None:
+                    starts[k] = witness
+        return [starts * factor for factor in self.farther]
+
+    @cached_property
     def whitened(self) -> np.ndarray:
         """Σ⁻¹ of the rows, on their span: (m, m). x = Σ⁻¹(w_t − μ) is the first guess for t."""
         covariance = self.backend.get(self.rows.T @ self.rows) / self.classes
         scale = np.sqrt(np.diag(covariance))
         scale[scale == 0] = 1.0
         values, vectors = np.linalg.eigh(covariance / scale / scale[:, None])
-        kept = values > max(float(values[-1]), 0.0) * 1e-12
-        root = (vectors[:, kept] / np.sqrt(values[kept])) / scale[:, None]
+        spanned = values > max(float(values[-1]), 0.0) * 1e-12
+        root = (vectors[:, spanned] / np.sqrt(values[spanned])) / scale[:, None]
         return np.asarray(root @ root.T)

@@ -81,13 +81,13 @@ def _decide(
     wrong = [i for i in named if not 0 <= i < head.classes]
     if wrong:
         raise UncorkError(f"class {wrong[0]} does not exist: the head has {head.classes} classes")
-    kept = [(np.asarray(a), np.asarray(b)) for a, b in blocks if len(a) and len(b)]
-    if not kept:
+    asked = [(np.asarray(a), np.asarray(b)) for a, b in blocks if len(a) and len(b)]
+    if not asked:
         raise UncorkError("every class is named: leave some out")
     check_sizes(head, small=False)
     domain = head.domain if domain is None else domain
     with np.errstate(all="ignore"):
-        return _Programme(head, domain, kept).run()
+        return _Programme(head, domain, asked).run()
 
 
 class _Programme:
@@ -210,10 +210,10 @@ class _Programme:
         moved, good = balanced(self.space.backend, rows[None], duals[None])
         duals = (moved[0] if good[0] else duals)[: len(pairs)]
         weights = duals / np.where(lengths > 0, lengths, 1.0)
-        kept = np.flatnonzero(weights > 1e-12 * weights.max(initial=0.0))
-        if not len(kept):
+        used = np.flatnonzero(weights > 1e-12 * weights.max(initial=0.0))
+        if not len(used):
             return Arrangement(None)
-        pairs, weights = pairs[kept], weights[kept] / weights[kept].sum()
+        pairs, weights = pairs[used], weights[used] / weights[used].sum()
         if self.never(pairs, weights):
             return Arrangement(False, None, pairs, tuple(Fraction(w) for w in weights.tolist()))
         exact = self._exactly(pairs)

@@ -64,7 +64,7 @@ class Shown(Summary):
     nearest: Beside | None = None
     runners_up: Beside | None = None
     odd: OddRows | None = None
-    outlook: Any = None  # reach.outlook.Outlook
+    outlook: Any = None  # reach.Outlook
 
 
 def shown_audit(

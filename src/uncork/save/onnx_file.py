@@ -183,9 +183,9 @@ class _Edit:
                 if node.output and all(o in unused for o in node.output)
                 and all(self.constants.is_constant(o) for o in node.output)
             ]  # fmt: skip
-            for kept in (graph.initializer, graph.input):
-                for entry in [e for e in kept if e.name in unused and e.name in stored]:
-                    kept.remove(entry)
+            for entries in (graph.initializer, graph.input):
+                for entry in [e for e in entries if e.name in unused and e.name in stored]:
+                    entries.remove(entry)
             if not dead:
                 break
             for node in dead:

@@ -1,4 +1,4 @@
-"""A head as the named tensors of a file: which arrays take the place of which. For npz and co."""
+"""A head as the named tensors of a file: which arrays replace which (npz, safetensors)."""
 
 from __future__ import annotations
 

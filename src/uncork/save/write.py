@@ -72,8 +72,8 @@ def write_head(
             f"the new weight has shape {weight.shape}, the head of {found.contents.path} "
             f"{found.head.weight.shape}: they must agree"
         )
-    alone = _kind(found) != kind or (kind == "npz" and _in_codes(found))
-    name = "numpy_files:write_plain" if alone else FORMATS[kind]
+    head_only = _kind(found) != kind or (kind == "npz" and _in_codes(found))
+    name = "numpy_files:write_plain" if head_only else FORMATS[kind]
     module, function = name.split(":")
     writer: Writer = getattr(importlib.import_module(f"uncork.save.{module}"), function)
     try:

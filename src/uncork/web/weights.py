@@ -27,7 +27,7 @@ from uncork.domain import Domain, parse_domain
 from uncork.loading import Found, find
 from uncork.loading.hugging_face.hub_address import is_address
 from uncork.loading.odd_rows import OddRows, odd_rows
-from uncork.reach.outlook import Outlook, outlook
+from uncork.reach.outlooks import Outlook, outlook
 from uncork.store import Store, StoredAudit
 from uncork.theory.random_heads import random_head
 from uncork.web.queries import is_of_domain

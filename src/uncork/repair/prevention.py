@@ -20,14 +20,18 @@ bias that tells them apart: floats are finest around 0, so the bowl −½ (w −
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from uncork.auditing import Audit, Verdict
+from uncork.auditing.backend import Backend, choose_backend
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
+from uncork.core.progress import Progress
 from uncork.domain import Domain
 from uncork.reach.limits import check_sizes
+from uncork.repair.proven import audit_proposed, bias_type, certified, first_of_equals
 
 HOW = ("norm", "bias")
 METRICS = ("identity", "covariance")
@@ -35,6 +39,7 @@ _BLOCK = 8192
 _HALVINGS = 60
 _SMALLEST_SHARE = 1e-3  # of the largest scale that fits: the least a fitted one may be
 _SMALLER = "choose a smaller scale, or scale the weights down first"
+_CROWD = 0.01  # rows this near to one another, as a share of their norm, are a crowd
 _INSIDE = 0.999  # witnesses stay this far inside the domain, so that rounding keeps them in
 
 
@@ -97,15 +102,108 @@ def prevent(
         return _equal_norms(head, matrix, scale)
     if least and scale is not None:
         raise UncorkError("either a scale is given or the least change is asked for, not both")
-    view = head.domain.affine(head.features)
-    if not view.steps:
+    affine = head.domain.affine(head.features)
+    if not affine.steps:
         return _bias(head, matrix, scale, least, moving, None, head.domain, apex)
     if matrix is not None:
         raise UncorkError(
             f"domain {head.domain} brings its own metric: leave the metric at identity"
         )
-    fold, offset = view.parts()
-    return _bias(head, fold @ fold.T, scale, least, False, (fold, offset), view.base, apex)
+    fold, offset = affine.parts()
+    return _bias(head, fold @ fold.T, scale, least, False, (fold, offset), affine.base, apex)
+
+
+def prevent_as_stored(
+    head: Head,
+    how: str,
+    *,
+    metric: str | np.ndarray = "identity",
+    scale: float | None = None,
+    least: bool = False,
+    device: str = "auto",
+    jobs: int | None = None,
+) -> Prevention:
+    """As `prevent`; where rounding to the stored type spoils its bias, with a better apex.
+
+    If theory's witnesses fail for some rows, they crowd more closely than the rounded bias can tell
+    apart. The apex then goes to the largest crowd.
+    """
+    made = prevent(head, how, metric=metric, scale=scale, least=least)
+    if how != "bias":
+        return made
+    backend = choose_backend(device, jobs)
+    left = _refused(head, made, backend)
+    if not len(left):
+        return made
+    crowd = _largest_crowd(head, left)
+    rows = head.take(crowd)
+    medoid = int(crowd[np.argmin(np.linalg.norm(rows - rows.mean(axis=0), axis=1))])
+    apex = head.rows(medoid, medoid + 1)[0]
+    told = (
+        f"{len(crowd):,} rows lie within {_CROWD:.0%} of class {medoid}'s, too close for the "
+        "rounded bias to tell apart: its bowl has its apex there"
+    )
+    # A centre x₀ tilts the bowl, and the tilt is rounded too: without it the apex is finest.
+    for moving in (True, False) if least else (True,):
+        again = prevent(
+            head, how, metric=metric, scale=scale, least=least, moving=moving, apex=apex
+        )
+        still = _refused(head, again, backend)
+        if len(still) < len(left):
+            made, left = replace(again, notes=(*again.notes, told)), still
+        if not len(left):
+            break
+    return made
+
+
+def as_stored(head: Head, made: Prevention) -> Head:
+    """The prevention's head in the types that the original was stored in."""
+    if made.bias is None:
+        return head.replace(weight=made.weight, bias=None)
+    with np.errstate(over="ignore", under="ignore"):
+        bias = made.bias.astype(bias_type(head))
+    if not np.isfinite(bias).all():
+        raise UncorkError(
+            f"the bias at scale {made.scale:g}, as large as {np.abs(made.bias).max():g}, does not "
+            f"fit into {bias.dtype}: choose a smaller scale, or scale the weights down first"
+        )
+    return head.replace(weight=made.weight, bias=bias)
+
+
+def audit_prevented(
+    head: Head,
+    prevention: Prevention,
+    *,
+    device: str = "auto",
+    jobs: int | None = None,
+    progress: bool | Progress = False,
+    time_limit: float | None = None,
+) -> Audit:
+    """As `uncork.audit`, quicker: `head` is what became of the prevention when it was stored.
+
+    Nothing is taken on trust. The witnesses x₀ + M w_t of the rounded rows go through the
+    certifier as any proposal does, and what it refuses is decided in the ordinary way.
+    """
+    return audit_proposed(
+        head, lambda classes: prevention.witness(head.take(classes)), _proposed(head, prevention),
+        device=device, jobs=jobs, progress=progress, time_limit=time_limit,
+    )  # fmt: skip
+
+
+def _proposed(head: Head, made: Prevention) -> np.ndarray:
+    """Which classes have a witness by theory: (C,) of bool. Where the domain is an image x = F(u),
+    witnesses have to be u."""
+    no_latent = made.fold is None and bool(head.domain.affine(head.features).steps)
+    return np.full(head.classes, not no_latent)
+
+
+def made_equal(before: Head, after: Audit) -> np.ndarray:
+    """Classes that tie in the audit though their rows differed before: ids, ascending.
+
+    Rows of one direction become one at equal norms; rounding may do the same to others.
+    """
+    merged = [group for group in after.proofs.groups if np.ptp(before.take(group), axis=0).any()]
+    return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *merged]))
 
 
 def row_norms(head: Head) -> np.ndarray:
@@ -141,7 +239,7 @@ def _equal_norms(head: Head, matrix: np.ndarray | None, scale: float | None) -> 
     if not _surrounds_zero(head.domain, head.features):
         notes.append(
             f"inputs of domain {head.domain} do not surround 0, which equal norms count on: "
-            "prevent with the bias instead if classes stay lost"
+            "prevent with the bias instead if classes stay unargmaxable"
         )
     return Prevention(weight, None, "norm", matrix, length, np.zeros(head.features), tuple(notes))
 
@@ -208,7 +306,7 @@ def _metric(head: Head, metric: str | np.ndarray) -> np.ndarray | None:
             )
         covariance = _covariance(head)
         values, vectors = np.linalg.eigh(covariance)
-        # Directions without variance are no directions of the rows: any finite weight will do.
+        # Rows do not differ in directions without variance: any finite weight will do there.
         floor = max(values[-1], np.finfo(np.float64).tiny) * 1e-12
         return np.asarray((vectors / np.maximum(values, floor)) @ vectors.T)
     matrix = np.asarray(metric, dtype=np.float64)
@@ -258,7 +356,7 @@ def _least_squares(head: Head, squares: np.ndarray, *, moving: bool) -> tuple[fl
         gram += both.T @ both
         right += both.T @ head.offsets[start:stop]
     solution = np.linalg.lstsq(gram, right, rcond=1e-12)[0]
-    if solution[0] <= 0:  # the best fit is no bowl: the flattest that is one, c → 0
+    if solution[0] <= 0:  # the best fit is not a bowl: take the flattest one, c → 0
         solution[1:] = np.linalg.lstsq(gram[1:, 1:], right[1:], rcond=1e-12)[0]
         solution[0] = 0.0
     return float(solution[0]), solution[2:] if moving else np.zeros(head.features)
@@ -320,6 +418,30 @@ def _fitting(
         )
 
     return _largest(inside)
+
+
+def _refused(head: Head, made: Prevention, backend: Backend) -> np.ndarray:
+    changed = as_stored(head, made)
+    recorder = certified(
+        changed, lambda classes: made.witness(changed.take(classes)), _proposed(changed, made),
+        backend,
+    )  # fmt: skip
+    undecided = recorder.proofs.verdicts == Verdict.UNDECIDED
+    return np.flatnonzero(first_of_equals(recorder) & undecided)
+
+
+def _largest_crowd(head: Head, classes: np.ndarray) -> np.ndarray:
+    best = classes[:0]
+    left = classes
+    for _ in range(20):
+        if len(left) <= len(best):
+            break
+        centre = head.take(left[:1])[0]
+        near = np.linalg.norm(head.take(left) - centre, axis=1) <= _CROWD * np.linalg.norm(centre)
+        near[0] = True
+        best = left[near] if near.sum() > len(best) else best
+        left = left[~near]
+    return best
 
 
 def _largest(inside: Callable[[float], bool]) -> float:

@@ -1,4 +1,4 @@
-"""How near lost classes come, as a report shows it: bounds on probability and rank, class by class.
+"""How near unargmaxable classes come to being first: bounds on probability and rank for a report.
 
 The proofs themselves are a file of `reach.certificates`; here are only the numbers, small enough to
 go into a page, with the fingerprint of the head that they are about.
@@ -20,10 +20,10 @@ from uncork.auditing.result import Audit
 from uncork.core.class_ids import class_ids
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.core.progress import Progress, ProgressBar
+from uncork.core.progress import Progress, progress_bar
 from uncork.core.whole_file import whole_file
-from uncork.reach.probability.search import HighestProbability, highest_probability
-from uncork.reach.rank.search import BestRank, best_rank
+from uncork.reach.probability import HighestProbability, highest_probability
+from uncork.reach.rank import BestRank, best_rank
 
 _KIND = "uncork outlook"
 _VERSION = 1
@@ -66,7 +66,7 @@ class Outlook:
         return len(self.classes)
 
     def of(self, t: int) -> dict[str, float | int] | None:
-        """What is known of class t: `probability_lower` and so on; None where nothing is."""
+        """What is known of class t: `probability_lower` and so on; None if t is not among them."""
         places: dict[int, int] = self._places  # type: ignore[attr-defined]
         k = places.get(int(t))
         if k is None:
@@ -132,7 +132,7 @@ class Outlook:
             raise UncorkError(f"{source}: {error.strerror or error}") from None
         except (ValueError, RecursionError) as error:
             why = " ".join(str(error).split())
-            raise UncorkError(f"{source}: no outlook, or a damaged one ({why})") from None
+            raise UncorkError(f"{source}: not an outlook, or a damaged one ({why})") from None
         return found
 
     @classmethod
@@ -161,7 +161,7 @@ def outlook(
     """Bounds on the highest probability, and on the best rank unless told not to, of each class.
 
     Without `classes`, of those that the audit proved unargmaxable. After `time_limit` seconds no
-    further ones are begun: what is returned then names fewer classes.
+    further classes are begun, and the result names only those that were.
     """
     if time_limit is not None and not time_limit > 0:
         raise UncorkError(f"time_limit must be a positive number of seconds, not {time_limit}")
@@ -173,9 +173,7 @@ def outlook(
         asked = class_ids(head.classes, classes) if len(classes) else np.empty(0, np.int64)
     domain = head.domain if audit is None else audit.domain
     head = head if domain == head.domain else head.replace(domain=domain)
-    bar: Progress = progress if isinstance(progress, Progress) else (
-        ProgressBar() if progress else Progress()
-    )  # fmt: skip
+    bar = progress_bar(progress)
     until = None if time_limit is None else time.monotonic() + time_limit
     size = max(len(asked), 1) if until is None else _LIMITED
     parts: list[Outlook] = []
@@ -201,7 +199,7 @@ def _joined(parts: list[Outlook], head: Head, rank: bool) -> Outlook:
 
 def _read(plain: Any) -> Outlook:
     if not isinstance(plain, dict) or plain.get("kind") != _KIND:
-        raise UncorkError("no outlook: uncork reach … --outlook FILE writes one")
+        raise UncorkError("not an outlook: uncork reach … --outlook FILE writes one")
     if plain.get("version") != _VERSION:
         raise UncorkError(f"version {plain.get('version')!r} is not known to this uncork")
     columns: dict[str, Any] = {}
@@ -239,7 +237,7 @@ def _read(plain: Any) -> Outlook:
 
 
 def _plain(values: np.ndarray) -> list[Any]:
-    """JSON knows no infinity and no NaN: null in their place."""
+    """JSON has neither infinity nor NaN: null in their place."""
     return [value if np.isfinite(value) else None for value in values.tolist()]
 
 

@@ -8,15 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models import PP_OCR_V4
+from oracle import first_somewhere
 from small_heads import quick
 from uncork import Ball, Box, Domain, Head, Unbounded, UncorkError, audit, load
 from uncork.domain import LayerNorm
-from uncork.repair.prevent import prevent, row_norms
-from uncork.repair.prove_prevented import (
+from uncork.repair.prevention import (
     as_stored,
     audit_prevented,
     made_equal,
+    prevent,
     prevent_as_stored,
+    row_norms,
 )
 from uncork.theory.random_heads import random_head
 
@@ -211,3 +213,27 @@ def test_weights_that_are_all_zero_tie() -> None:
 def test_a_vast_domain_fits_every_scale() -> None:
     made = prevent(random_head(20, 3, domain=Box(1e308)), "bias")
     assert made.scale == 1.0
+
+
+@pytest.mark.parametrize("how", ["norm", "bias"])
+@pytest.mark.parametrize("domain", [Box(2.0), Unbounded()], ids=str)
+@quick(5)
+@given(seed=st.integers(0, 2**20))
+def test_z3_finds_every_class_first_somewhere(how: str, domain: Domain, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    head = Head(rng.normal(size=(9, 2)).astype(np.float32), domain=domain)
+    changed = as_stored(head, prevent_as_stored(head, how, device="cpu", jobs=1))
+    assert all(first_somewhere(changed, t) for t in range(9))
+
+
+def test_the_bowl_by_hand() -> None:
+    """Rows 0, 1 and 3 on a line, b = −½ w²: class i wins halfway to its neighbours, around w."""
+    head = Head(np.array([[0.0], [1.0], [3.0]]))
+    made = prevent(head, "bias")
+    assert made.bias is not None
+    assert made.bias.tolist() == [0.0, -0.5, -4.5]
+    assert made.witness(head.weight).ravel().tolist() == [0.0, 1.0, 3.0]
+    scaled = prevent(head, "bias", scale=0.5)
+    assert scaled.bias is not None
+    assert scaled.bias.tolist() == [0.0, -0.25, -2.25]
+    assert scaled.witness(head.weight).ravel().tolist() == [0.0, 0.5, 1.5]

@@ -15,7 +15,7 @@ zero or less, t is never in the support. For α > 2, where k < 1, [v]₊ᵏ ≥ 
 p_i is above one): the upper bound with k = 1 in its place holds, and need not be met.
 
 Rounding: of the machine's `pow` no more is asked than a relative error of 2⁻⁴⁰; the rest is bounded
-as in `bounds`.
+as in `bounds.probability`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ import numpy as np
 from uncork.auditing.certify.certifier import Certifier
 from uncork.auditing.proofs.verdict import Mixture
 from uncork.core.rigour import UNIT, gamma
-from uncork.reach.probability.bounds import FUNCTIONS, logit_error, logits, weighted_sums
-from uncork.reach.sparse.newton import derivative, threshold
+from uncork.reach.bounds.probability import FUNCTIONS, logit_error, logits, weighted_sums
 
 _INPUTS = 32  # inputs in one product: all their logits are held
 _HEAVIEST = 4.0  # no class has more than this share of the bulk, times 1/C: nudges are below ½
 _TRIES = 8
+_ROOT = 60  # Newton steps on θ
 _SMALLEST = 2.0**-1021  # no power is trusted that would be smaller: twice the least normal float
 
 
@@ -119,7 +119,7 @@ def _reached(device: Any, v: Any, a: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _bisected(device: Any, v: Any, k: float) -> np.ndarray:
-    """θ for k < 1, where Newton's steps are no use."""
+    """θ for k < 1, where Newton's steps do not converge."""
     xp, get = device.xp, device.get
     high = get(1 - xp.max(v, axis=1))
     low = high - 1
@@ -190,3 +190,35 @@ def _never_above(
     high = power * (1 + 2 * FUNCTIONS)
     high = np.where(theta > 0, np.minimum(high, 1.0), 0.0)
     return np.where(np.isfinite(theta), high, 1.0)
+
+
+def threshold(xp: Any, v: Any, k: float, epsilon: float) -> Any:
+    """θ with Σ_i φ(v_i + θ) = 1, one for each row: (n, C) → (n,).
+
+    From the right Newton's steps on the convex increasing sum never pass the root.
+    """
+    theta = 1 - xp.max(v, axis=1)
+    for _ in range(_ROOT):
+        positive, share = softplus(xp, v + theta[:, None], epsilon)
+        powers = positive ** (k - 1)
+        total = xp.sum(powers * positive, axis=1)
+        step = (total - 1) / (k * xp.sum(powers * share, axis=1))
+        theta = theta - step
+        if bool(xp.all(~(step > 1e-15 * (1 + xp.abs(theta))))):
+            break
+    return theta
+
+
+def derivative(xp: Any, v: Any, k: float, epsilon: float) -> Any:
+    """φ' of the smoothed φ."""
+    positive, share = softplus(xp, v, epsilon)
+    return k * positive ** (k - 1) * share
+
+
+def softplus(xp: Any, v: Any, epsilon: float) -> tuple[Any, Any]:
+    """ε log(1 + exp(v/ε)) and its derivative."""
+    small = xp.exp(-xp.abs(v) / epsilon)
+    zero = xp.zeros_like(v)
+    positive = xp.maximum(v, zero) + epsilon * xp.log1p(small)
+    share = xp.where(v > 0, 1 / (1 + small), small / (1 + small))
+    return positive, share

@@ -21,7 +21,7 @@ class Price:
 
     inputs: int
     changed: int
-    to_freed: int  # of those changed: the new prediction is a class that was lost
+    to_freed: int  # of those changed: the new prediction is a freed class
 
     @property
     def share(self) -> float:
@@ -73,5 +73,5 @@ def read_inputs(path: str | os.PathLike[str], features: int) -> np.ndarray:
         )
     values = np.asarray(stored.read())
     if values.dtype.kind != "f" or not np.isfinite(values).all():
-        raise UncorkError(f"{path}: {name} holds values that are no finite floats")
+        raise UncorkError(f"{path}: {name} holds values that are not finite floats")
     return values

@@ -11,9 +11,8 @@ import pytest
 
 import uncork
 from uncork import Box, Head, UncorkError
-from uncork.reach.outlook import Outlook, outlook
-from uncork.reach.probability.search import highest_probability
-from uncork.reach.rank.search import best_rank
+from uncork.reach import best_rank, highest_probability
+from uncork.reach.outlooks import Outlook, outlook
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +90,38 @@ def test_other_weights_and_damage_are_refused(head: Head, found: Outlook, tmp_pa
             Outlook.load(path)
     with pytest.raises(UncorkError, match="No such file"):
         Outlook.load(tmp_path / "nowhere.json")
+
+
+def test_classes_are_asked_about_in_batches_until_time_is_up(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uncork.reach.outlooks._LIMITED", 1)
+    assert outlook(head, None, [12, 13, 14], time_limit=1e-9, jobs=1).classes.tolist() == [12]
+    whole = outlook(head, None, [13, 0], time_limit=1e9, jobs=1)
+    assert whole.classes.tolist() == [13, 0]
+    assert whole.best_rank_lower is not None
+    assert whole.best_rank_lower.tolist() == [2, 1]
+
+
+def test_the_domain_asked_about_is_the_audits(head: Head) -> None:
+    narrow = uncork.audit(head, domain=Box(0.5))
+    found = outlook(head, narrow, [12], jobs=1)
+    assert found.domain == str(Box(0.5))
+    wide = outlook(head, uncork.audit(head), [12], jobs=1)
+    assert found.probability_lower[0] <= wide.probability_upper[0]
+
+
+def test_its_summary_says_how_near_they_come(found: Outlook) -> None:
+    text = found.summary()
+    low, high = found.probability_lower.min(), found.probability_upper.max()
+    assert f"highest probability {low:.3g} to {high:.3g}" in text
+    assert found.best_rank_lower is not None
+    assert f"none is ever in the top {found.best_rank_lower.min() - 1}" in text
+    without = Outlook(found.classes, found.probability_lower, found.probability_upper)
+    assert "rank" not in without.summary()
+
+
+def test_an_outlook_of_more_classes_than_the_head_has_is_refused(head: Head) -> None:
+    beyond = Outlook([99], [0.1], [0.2], fingerprint=head.fingerprint)  # type: ignore[arg-type]
+    with pytest.raises(UncorkError, match="names class 99: the head has 15 classes"):
+        beyond.check(head)

@@ -1,26 +1,27 @@
 """Maximising log P(t | u) for many classes at once: damped Newton steps on the plain set of u.
 
-For class t, with β one over the temperature, minimise over the set
+`probability` takes these steps as they are, `sparse` for another value. For class t, with β one
+over the temperature, minimise over the set
 
     f(u) = log Σ_i exp(β(z_i − z_t)) = −log P(t | u),
 
 which is convex. Values and gradients take in every class, in float64. The Hessian is only a guide:
-it takes in the classes that hold nearly all of p, in search precision, and serves for as many steps
-as it does well; Levenberg's damping pays for what it misses. Sides of a box
-that the gradient presses against are held (projected Newton); in a ball the damped quadratic
-model is minimised over the ball itself. When to stop is told by the duality gap
+it takes in the classes that hold nearly all of p, in search precision, and is used for as long as
+its steps do well; Levenberg's damping makes up for what it misses. Sides of a box that the gradient
+presses against are held (projected Newton); in a ball the damped quadratic model is minimised over
+the ball itself. The duality gap says when to stop:
 
     max over v in the set of  ∇f(u)·(u − v)  ≥  f(u) − min f.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from uncork.reach.searched_head import View
+from uncork.reach.searched_head import SearchedHead
 
 _STEPS = 120
 _SHARES = (0.0, 0.05, 0.2, 0.6, 2.0, 20.0, 200.0)  # of the first guess Σ⁻¹(w_t − μ): starts
@@ -33,71 +34,66 @@ _NOISE = 1e-13  # values are known to about this
 _SECULAR = 12  # Newton steps on the ball's multiplier
 
 
-def maximise(
-    view: View,
-    classes: np.ndarray,
-    beta: float = 1.0,
-    gap: float = 2e-7,
-    starts: np.ndarray | None = None,
-    whitened: np.ndarray | None = None,
-    stop: Callable[[], bool] = bool,
-    lean: float = 0.0,
-) -> np.ndarray:
-    """u (n, m) near the maximum of P(t | u), one for each class.
+@dataclass(frozen=True)
+class Steps:
+    """What is minimised, how closely, and from where.
 
-    Stops at a duality gap of `gap` in log P, or where P is one to within 5e-8. `starts` (k, n, m)
-    are further places to begin at: witnesses, say. NaN rows are ignored. With a `lean` ε the value
-    is (1−ε) f(u) + ε β(z̄ − z_t), z̄ the mean of all logits: at its minimum p and the mean row
-    balance.
+    Steps end at a duality gap of `gap` in log P, or where P is one to within 5e-8. With a `lean` ε
+    the value is (1−ε) f(u) + ε β(z̄ − z_t), z̄ the mean of all logits: at its minimum p and the mean
+    row balance. `anew`: begin also at multiples of the first guess, not only at the starts given.
     """
-    return Batch(view, classes, beta, gap, starts, whitened, lean).run(stop)
+
+    beta: float
+    gap: float
+    lean: float = 0.0
+    anew: bool = True
 
 
-class Batch:
-    """The steps of many classes. A subclass says what else than −log P is minimised."""
+class NewtonBatch:
+    """The steps of many classes together; `run` gives u (n, m) near the maximum of P(t | u).
+
+    `starts` (k, n, m) are places to begin at, such as witnesses; NaN rows are ignored. A subclass
+    minimises another value than −log P.
+    """
 
     def __init__(
         self,
-        view: View,
+        searched: SearchedHead,
         classes: np.ndarray,
-        beta: float,
-        gap: float,
         starts: np.ndarray | None,
-        whitened: np.ndarray | None,
-        lean: float,
-        shares: bool = True,
+        steps: Steps,
     ) -> None:
-        self.view, self.backend, self.xp = view, view.backend, view.backend.xp
-        self.classes, self.beta, self.gap, self.lean = classes, beta, gap, lean
+        self.searched, self.backend, self.xp = searched, searched.backend, searched.backend.xp
+        self.classes, self.beta, self.gap, self.lean = classes, steps.beta, steps.gap, steps.lean
         put = self.backend.put
-        self.lower, self.upper = put(view.lower), put(view.upper)
-        self.result = np.empty((len(classes), view.width))
+        self.lower, self.upper = put(searched.lower), put(searched.upper)
+        self.result = np.empty((len(classes), searched.width))
         self.where = np.arange(len(classes))  # the place of each live class in the result
-        self.own = view.rows[self.backend.index(classes)]
-        self._begin(starts, view.whitened() if whitened is None else whitened, shares)
+        self.own = searched.rows[self.backend.index(classes)]
+        self._begin(starts, steps.anew)
         self.damping = self.xp.full_like(self.value, 1e-2)
         self.hessian: Any = None
 
-    def _begin(self, starts: np.ndarray | None, whitened: np.ndarray, shares: bool) -> None:
-        view, put = self.view, self.backend.put
-        guess = self.backend.get(self.own) @ whitened / self.beta
+    def _begin(self, starts: np.ndarray | None, anew: bool) -> None:
+        searched, put = self.searched, self.backend.put
+        guess = self.backend.get(self.own) @ searched.whitened / self.beta
         with np.errstate(invalid="ignore"):
             guess = np.where(np.isfinite(guess), guess, 0.0)  # rows too small to be whitened
-            middle = view.inside(np.zeros_like(guess))
-            tries = [view.inside(middle + share * guess) for share in _SHARES if shares]
+            middle = searched.inside(np.zeros_like(guess))
+            tries = [searched.inside(middle + share * guess) for share in _SHARES if anew]
             for start in () if starts is None else starts:
                 known = np.isfinite(start).all(axis=1, keepdims=True)
-                tries.append(view.inside(np.where(known, start, middle)))
+                tries.append(searched.inside(np.where(known, start, middle)))
         self.u = put(tries[0])
         self._evaluate(self.u, None)
         for u in tries[1:]:
             self._evaluate(put(u), None)
 
-    def _evaluate(self, u: Any, least: Any) -> Any:
-        """Values at u; where they are below `least` (or the present ones), u, p and value are taken
+    def _evaluate(self, u: Any, limit: Any) -> Any:
+        """Values at u; where they are below `limit` (or the present ones), u, p and value are taken
         over. Returns where: a bool for each class."""
         xp, index = self.xp, self.backend.index
-        z = self.view.logits(u) * self.beta
+        z = self.searched.logits(u) * self.beta
         own = z[index(np.arange(len(self.classes))), index(self.classes)]
         value, p = self._weigh(z, own)
         if self.lean:
@@ -106,12 +102,12 @@ class Batch:
             better = value == value
             self.value, self.p, self.u = value, p, u
         else:
-            better = value < (self.value if least is None else least)
-            if least is None:  # no farther out than need be: there rounding counts for more
+            better = value < (self.value if limit is None else limit)
+            if limit is None:  # no farther out than need be: there rounding counts for more
                 better = better & (self.value > _CERTAIN)
-            keep = better[:, None]
-            self.p = xp.where(keep, p, self.p)
-            self.u = xp.where(keep, u, self.u)
+            rows = better[:, None]
+            self.p = xp.where(rows, p, self.p)
+            self.u = xp.where(rows, u, self.u)
             self.value = xp.where(better, value, self.value)
         return better
 
@@ -124,13 +120,13 @@ class Batch:
         p /= mass[:, None]
         return top - own + xp.log(mass), p
 
-    def run(self, stop: Callable[[], bool] = bool) -> np.ndarray:
+    def run(self) -> np.ndarray:
         xp, get = self.xp, self.backend.get
         self.stale = np.ones(len(self.classes), dtype=bool)
         self.missed = np.full(len(self.classes), _MISSED)
         last = np.full(len(self.classes), np.inf)
         for _ in range(_STEPS):
-            self.centre = self.p @ self.view.rows  # Σ p_i w_i
+            self.centre = self.p @ self.searched.rows  # Σ p_i w_i
             self.gradient = self.beta * ((1 - self.lean) * self.centre - self.own)
             gaps, damping = get(self._gap()), get(self.damping)
             done = (
@@ -145,7 +141,7 @@ class Batch:
             self.stale |= poor
             last = gaps[~done]
             self._retire(done)
-            if not len(self.classes) or stop():
+            if not len(self.classes):
                 break
             self._update_hessian()
             step = self._step()
@@ -163,9 +159,9 @@ class Batch:
         """max over v in the set of ∇f·(u − v): (n,). Along an infinite side, as if it were not much
         farther off than u."""
         xp, g = self.xp, self.gradient
-        if np.isfinite(self.view.radius):
+        if np.isfinite(self.searched.radius):
             norm = xp.sqrt(xp.sum(g * g, axis=1))
-            return xp.sum(g * self.u, axis=1) + self.view.radius * norm
+            return xp.sum(g * self.u, axis=1) + self.searched.radius * norm
         far = 100 + 2 * xp.abs(self.u)
         room_low = xp.minimum(self.u - self.lower, far)
         room_high = xp.minimum(self.upper - self.u, far)
@@ -175,21 +171,20 @@ class Batch:
         if not done.any():
             return
         self.result[self.where[done]] = self.backend.get(self.u)[done]
-        kept = np.flatnonzero(~done)
-        at = self.backend.index(kept)
-        self.where, self.classes = self.where[kept], self.classes[kept]
+        live = np.flatnonzero(~done)
+        at = self.backend.index(live)
+        self.where, self.classes = self.where[live], self.classes[live]
         for name in ("u", "p", "value", "own", "damping", "centre", "gradient"):
             setattr(self, name, getattr(self, name)[at])
-        self.stale, self.missed = self.stale[kept], self.missed[kept]
+        self.stale, self.missed = self.stale[live], self.missed[live]
         if self.hessian is not None:
             self.hessian = self.hessian[at]
 
     def _update_hessian(self) -> None:
         """β² Cov_p(w) of the classes of largest p, where the one at hand no longer serves."""
-        xp, backend, view = self.xp, self.backend, self.view
+        xp, backend, width = self.xp, self.backend, self.searched.width
         if self.hessian is None:
-            shape = (len(self.classes), view.width, view.width)
-            self.hessian = backend.put(np.zeros(shape))
+            self.hessian = backend.put(np.zeros((len(self.classes), width, width)))
         for row in np.flatnonzero(self.stale).tolist():
             rows, part, weights = self._bend(row)
             away = (rows[part] - xp.astype(self.centre[row], rows.dtype)) * xp.astype(
@@ -203,7 +198,7 @@ class Batch:
         xp, p = self.xp, self.p[row]
         falling = xp.flip(xp.sort(p), axis=0)
         count = int(xp.sum(xp.astype(xp.cumulative_sum(falling) < 1 - self.missed[row], xp.int64)))
-        return self.view.coarse, p >= falling[min(count, len(p) - 1)], p
+        return self.searched.coarse, p >= falling[min(count, len(p) - 1)], p
 
     def _straight(self) -> Any:
         """Added to the diagonal of the model where it may have no curvature at all: (n, m)."""
@@ -213,13 +208,13 @@ class Batch:
         """The minimum of the damped model over the free features, moved into the set."""
         xp = self.xp
         g, u = self.gradient, self.u
-        diagonal = np.arange(self.view.width)
+        diagonal = np.arange(self.searched.width)
         model = self.hessian + 0.0
         size = self.hessian[:, diagonal, diagonal]
         straight = self._straight()
         size = size + 1e-3 * xp.mean(size, axis=1, keepdims=True) + 1e-30 + straight
         model[:, diagonal, diagonal] += self.damping[:, None] * size + straight
-        if np.isfinite(self.view.radius):
+        if np.isfinite(self.searched.radius):
             return self._in_ball(model) - u
         held = ((u <= self.lower) & (g > 0)) | ((u >= self.upper) & (g < 0))
         held = held | (self.lower == self.upper)
@@ -232,14 +227,14 @@ class Batch:
 
     def _in_ball(self, model: Any) -> Any:
         """y with ‖y‖ ≤ R that minimises g·(y − u) + ½ (y − u)ᵀM(y − u): (M + ν)y = M u − g."""
-        xp, radius = self.xp, self.view.radius
+        xp, radius = self.xp, self.searched.radius
         right = (model @ self.u[:, :, None])[:, :, 0] - self.gradient
         y = self.backend.solve(model, right)
         norm = xp.sqrt(xp.sum(y * y, axis=1))
         outside = ~(norm <= radius)
         nu = xp.where(outside, 1e-12 * xp.ones_like(norm), xp.zeros_like(norm))
         if bool(xp.any(outside)):
-            diagonal = np.arange(self.view.width)
+            diagonal = np.arange(self.searched.width)
             for _ in range(_SECULAR):
                 shifted = model + 0.0
                 shifted[:, diagonal, diagonal] += nu[:, None]

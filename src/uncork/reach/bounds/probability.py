@@ -11,7 +11,7 @@ both what is reached and what cannot be.
 Rounding: p is whatever floats come out of `exp`, normalised by their true sum, so only H(p) needs
 `exp` to be right. All that is asked of the machine's `exp` and `log` is a relative (for `log` also
 absolute) error below 2⁻⁴⁰, where the result is a normal float; they do a few thousand times better.
-Everything else is bounded as in `audit.certify`. A share ε of the mixture may be spread over all
+Everything else is bounded as in `auditing.certify`. A share ε of the mixture may be spread over all
 classes, to absorb a residual where the domain is infinite: H is concave, so
 H((1−ε)p + εq) ≥ (1−ε)H(p).
 """
@@ -77,9 +77,9 @@ def _block(
     s -= peak[:, None]
     # What is that far down for certain, a masked class say, may be off by as much as it likes.
     off = device.get(xp.max(xp.where(s + off <= _LOWEST, xp.zeros_like(off), off), axis=1))
-    kept = s > _LOWEST
-    s = xp.where(kept, s, xp.full_like(s, _LOWEST))
-    weights = xp.where(kept, xp.exp(s), xp.zeros_like(s))
+    counted = s > _LOWEST
+    s = xp.where(counted, s, xp.full_like(s, _LOWEST))
+    weights = xp.where(counted, xp.exp(s), xp.zeros_like(s))
     total, entropy, wrong = _entropy(device, weights, s)
     # What was dropped weighs less than this share of the peak's own weight of one.
     dropped = certifier.head.classes * 2.0**-800

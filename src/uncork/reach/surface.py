@@ -5,11 +5,11 @@ With (w_i, b_i) the classes that carry the surface and u ∈ D, class t has to b
     δ_t  =  min over u of  max_i z_i(u) − z_t(u)  =  max over λ of  Σ λ_i b_i − b_t − support_D(r),
 
 λ ≥ 0, Σ λ = 1, r = w_t − Σ λ_i w_i: a linear programme and its dual. The dual is solved, with one
-row a feature and one column a class, because only its right-hand side (w_t, 1) changes from class
-to class: HiGHS begins where the last one ended. Columns are generated: all classes are priced at
-the solution, and the worst offenders added. A basis that is feasible for other classes too is
-optimal for them: thousands of untrained rows fall to one. A ball has a column for each tangent
-plane that is met.
+row for each feature and one column for each class, because only its right-hand side (w_t, 1)
+changes from class to class: HiGHS begins where the last one ended. Columns are generated: all
+classes are priced at the solution, and the worst offenders added. A basis that is feasible for
+other classes too is optimal for them: thousands of untrained rows fall to one. A ball has a column
+for each tangent plane that is met.
 
 What is found is proposed: an input proves that δ_t is no more, a mixture that it is no less.
 """
@@ -26,7 +26,7 @@ import numpy as np
 from uncork.auditing.certify.certifier import Certifier
 from uncork.auditing.proofs.verdict import Mixture
 from uncork.core.progress import Progress
-from uncork.reach.searched_head import View
+from uncork.reach.searched_head import SearchedHead
 
 _ROUNDS = 200
 _ADDED = 100  # columns a round
@@ -34,45 +34,67 @@ _CLOSE = 1e-10  # bounds this near to one another, as a share of the surface's s
 _FAR = 1e5  # how far an infinite side is taken to be, in units that change logits by their range
 _BULK = (1e-6, 1e-3)  # shares of a mixture spread over all classes, tried in turn
 _FEASIBLE = -1e-12
-_KEPT = 5  # columns kept from class to class, for each feature
+_COLUMNS = 5  # columns that stay from class to class, for each feature
 _SMALL = 600  # carriers that are all given to the programme at once
 
 
 @dataclass
 class Depths:
     """For each class asked for: the raise that is enough, where it touches, and a mixture that says
-    it takes as much (not yet certified)."""
+    it takes that much (not yet certified)."""
 
     classes: np.ndarray  # (n,)
-    raises: np.ndarray  # (n,); below zero for a class that stands above the surface already
+    depth: np.ndarray  # (n,); below zero for a class that stands above the surface already
     inputs: np.ndarray  # (n, latent)
     mixtures: list[Mixture | None]
     exact: np.ndarray  # (n,) of bool: whether the class was solved for
+
+    @classmethod
+    def unknown(cls, classes: np.ndarray, width: int) -> Depths:
+        """Of each class nothing yet."""
+        n = len(classes)
+        return cls(
+            classes, np.full(n, np.inf), np.full((n, width), np.nan), [None] * n,
+            np.zeros(n, dtype=bool),
+        )  # fmt: skip
+
+    def take(self, places: np.ndarray, other: Depths) -> None:
+        """What was found for the classes at these places."""
+        self.depth[places], self.inputs[places] = other.depth, other.inputs
+        self.exact[places] = other.exact
+        for k, mixture in zip(places.tolist(), other.mixtures, strict=True):
+            self.mixtures[k] = mixture
 
 
 class Surface:
     """The carriers' upper surface over the set of u, perhaps shrunk towards its middle."""
 
     def __init__(
-        self, view: View, carriers: np.ndarray, bias: np.ndarray | None = None, shrunk: float = 0.0
+        self,
+        searched: SearchedHead,
+        carriers: np.ndarray,
+        bias: np.ndarray | None = None,
+        shrunk: float = 0.0,
     ) -> None:
-        get = view.backend.get
-        self.view, self.carriers = view, carriers
-        self.all_rows = np.asarray(get(view.rows), dtype=np.float64)  # (C, m)
-        self.all_bias = np.asarray(get(view.bias) if bias is None else bias, dtype=np.float64)
+        get = searched.backend.get
+        self.searched, self.carriers = searched, carriers
+        self.all_rows = np.asarray(get(searched.rows), dtype=np.float64)  # (C, m)
+        self.all_bias = np.asarray(get(searched.bias) if bias is None else bias, dtype=np.float64)
         self.rows, self.bias = self.all_rows[carriers], self.all_bias[carriers]
         spread = float(np.ptp(self.bias)) if len(carriers) else 0.0
         length = float(np.median(np.linalg.norm(self.rows, axis=1))) or 1.0
         far = _FAR * (1 + spread / length)
-        lower, upper = view.lower.copy(), view.upper.copy()
-        if np.isfinite(view.radius):
-            lower, upper = np.full(view.width, -view.radius), np.full(view.width, view.radius)
-        self.radius = view.radius * (1 - shrunk)
+        lower, upper = searched.lower.copy(), searched.upper.copy()
+        if np.isfinite(searched.radius):
+            lower, upper = (
+                np.full(searched.width, -searched.radius),
+                np.full(searched.width, searched.radius),
+            )
+        self.radius = searched.radius * (1 - shrunk)
         near = np.clip(0.0, lower, upper)  # a box may lie away from 0, all of it
         lower, upper = np.maximum(lower, near - far), np.minimum(upper, near + far)
-        # Half the width, or where that is no scale to speak of, inputs that change logits by their
-        # range.
-        endless = ~np.isfinite(view.upper - view.lower) & ~np.isfinite(view.radius)
+        # Half the width; where that is infinite, inputs that change logits by their range.
+        endless = ~np.isfinite(searched.upper - searched.lower) & ~np.isfinite(searched.radius)
         self.room = np.where(endless, np.minimum(1 + spread / length, far), (upper - lower) / 2)
         self.shrunk = shrunk
         pull = shrunk * self.room
@@ -89,8 +111,8 @@ class Surface:
 
     def contains(self, u: np.ndarray) -> np.ndarray:
         """Whether each u (n, m) lies in the (shrunk) set, up to rounding."""
-        slack = 1e-9 * (self.upper - self.lower)
-        inside = ((u >= self.lower - slack) & (u <= self.upper + slack)).all(axis=1)
+        close = 1e-9 * (self.upper - self.lower)
+        inside = ((u >= self.lower - close) & (u <= self.upper + close)).all(axis=1)
         return inside & (np.linalg.norm(u, axis=1) <= self.radius * (1 + 1e-9))
 
     def inside(self, u: np.ndarray) -> np.ndarray:
@@ -116,15 +138,12 @@ def depths(
     above the surface at any of these inputs.
     """
     n = len(classes)
-    found = Depths(
-        classes, np.full(n, np.inf), np.full((n, surface.view.width), np.nan), [None] * n,
-        np.zeros(n, dtype=bool),
-    )  # fmt: skip
-    shown = progress or Progress()
+    found = Depths.unknown(classes, surface.searched.width)
+    bar = progress or Progress()
     if not n or _flat(surface, found):
-        shown.advance(n)
+        bar.advance(n)
         return found
-    search = _Search(surface, found, gap, shown, stop)
+    search = _Search(surface, found, gap, bar, stop)
     failures: list[BaseException] = []
 
     def work() -> None:
@@ -149,11 +168,11 @@ class _Search:
     """What the threads share: which class is next, and what is known of all."""
 
     def __init__(
-        self, surface: Surface, found: Depths, gap: float | None, shown: Progress,
+        self, surface: Surface, found: Depths, gap: float | None, bar: Progress,
         stop: Callable[[], bool],
     ) -> None:  # fmt: skip
         self.surface, self.found, self.gap = surface, found, gap
-        self.shown, self.stop = shown, stop
+        self.bar, self.stop = bar, stop
         self.rows = surface.all_rows[found.classes]  # (n, m)
         self.bias = surface.all_bias[found.classes]
         # Begin where classes crowd, and go outwards: neighbours have neighbouring optima.
@@ -178,8 +197,8 @@ class _Search:
             if self.gap is None or not np.isfinite(self.needed):
                 k = int(left[np.argmin(self.away[left])])
             else:
-                k = int(left[np.argmax(self.found.raises[left])])
-                if self.found.raises[k] <= (1 + self.gap) * self.needed + self.surface.close:
+                k = int(left[np.argmax(self.found.depth[left])])
+                if self.found.depth[k] <= (1 + self.gap) * self.needed + self.surface.close:
                     return None
             self.taken[k] = True
             return k
@@ -188,14 +207,14 @@ class _Search:
         """A solution; the classes left that the same basis solves; what it means for the rest."""
         found, u = self.found, solved.input
         raised = solved.top - self.rows @ u - self.bias
-        better = raised < found.raises
-        better[k] |= not np.isfinite(found.raises[k])
-        found.raises[better], found.inputs[better] = raised[better], u
+        better = raised < found.depth
+        better[k] |= not np.isfinite(found.depth[k])
+        found.depth[better], found.inputs[better] = raised[better], u
         done = [k, *self._same_basis(solved)]
         found.mixtures[k] = solved.mixture
         found.exact[done] = True
         self.needed = max(self.needed, solved.raised)
-        self.shown.advance(len(done))
+        self.bar.advance(len(done))
 
     def _same_basis(self, solved: Solved) -> list[int]:
         left = np.flatnonzero(~self.taken & ~self.found.exact)
@@ -216,10 +235,10 @@ class _Search:
 
 def _flat(surface: Surface, found: Depths) -> bool:
     """Where all biases are equal and u = 0 can arrive, every class touches there."""
-    zero = np.zeros((1, surface.view.width))
+    zero = np.zeros((1, surface.searched.width))
     biases = np.append(surface.bias, surface.all_bias[found.classes])
     if len(biases) and np.ptp(biases) == 0 and surface.contains(zero)[0]:
-        found.raises[:], found.inputs[:], found.exact[:] = 0.0, 0.0, True
+        found.depth[:], found.inputs[:], found.exact[:] = 0.0, 0.0, True
         return True
     return False
 
@@ -265,7 +284,7 @@ class Programme:
         import highspy
 
         self.surface, self.infinity = surface, highspy.kHighsInf
-        self.width = surface.view.width
+        self.width = surface.searched.width
         self.solver = solver = highspy.Highs()
         for name, value in (
             ("output_flag", False), ("threads", 1), ("primal_feasibility_tolerance", 1e-10),
@@ -338,11 +357,11 @@ class Programme:
 
     def _purge(self, z: np.ndarray) -> None:
         """Drop the columns of classes far below the surface: each costs time in every step."""
-        most = _KEPT * (self.width + 1)
+        most = _COLUMNS * (self.width + 1)
         if len(self.columns) - 2 * self.width <= max(most, _SMALL):
             return
         ids = np.array(self.ids)
-        place = np.full(self.surface.view.classes, -1)
+        place = np.full(self.surface.searched.classes, -1)
         place[self.surface.carriers] = np.arange(len(self.surface.carriers))
         height = np.where(ids >= 0, z[place[ids]], np.inf)
         height[_basic(self.solver)] = np.inf
@@ -350,10 +369,10 @@ class Programme:
         gone = gone[np.isfinite(height[gone])]
         self.solver.deleteCols(len(gone), gone)
         self.present[place[ids[gone]]] = False
-        kept = np.ones(len(ids), dtype=bool)
-        kept[gone] = False
-        self.ids = ids[kept].tolist()
-        self.columns = [c for c, k in zip(self.columns, kept.tolist(), strict=True) if k]
+        stays = np.ones(len(ids), dtype=bool)
+        stays[gone] = False
+        self.ids = ids[stays].tolist()
+        self.columns = [c for c, k in zip(self.columns, stays.tolist(), strict=True) if k]
 
     def _extend(self, met: np.ndarray, z: np.ndarray) -> bool:
         """Classes above the programme's own surface, and the tangent of a ball that was left."""

@@ -1,1 +1,0 @@
-"""The highest probability of a class."""

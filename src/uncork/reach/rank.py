@@ -1,0 +1,612 @@
+"""The best rank of a class, bounded from both sides.
+
+rank(x) = 1 + the number of classes at or above t at x; classes equal to t do not count. The best
+rank is one for argmaxable classes; for others it is their halfspace depth among the rows. From
+above it is bounded by an input, counted rigorously; from below by pairwise disjoint mixtures: k of
+them prove that at every input k classes are at or above t, so that t is never in the top k: no
+beam search of that width and no top-k sampling can ever pick it.
+
+Inputs are sought by descent on a smoothed count over directions, sharpened as it goes, many classes
+at once.
+
+Disjoint mixtures are sought by dealing the classes into groups, those that beat t at its best input
+first, so that every group gets its share of them; whether t lies in the hull of a group is found
+for all groups at once (Gordan's alternative, as in `auditing.search.centre`, with the whole group
+as the working set). Classes that beat t at its best input are scarce, so of a group's mixtures a
+vertex that uses as few of them as possible is taken (a small linear programme). What is left is
+dealt again.
+
+Heads of few features are also branched on. At every input some class of a mixture is at or above t.
+Whichever it is, leave it out and ask again: if t still has a mixture among the rest, two classes
+are at or above it. The number of cases grows as (features + 1)ᵏ at worst; on small heads they close
+the gap that disjoint mixtures leave.
+
+Only what the certifier accepts is counted (`bounds.rank`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from uncork.auditing.backend import Backend, choose_backend
+from uncork.auditing.certify.certifier import Certifier
+from uncork.auditing.duplicates import equal_classes
+from uncork.auditing.proofs.verdict import Mixture, Verdict
+from uncork.auditing.result import Audit
+from uncork.auditing.search.exact import Limit, decide_exactly
+from uncork.auditing.search.mixtures import balanced
+from uncork.auditing.search.space import Space
+from uncork.core.class_ids import class_ids
+from uncork.core.head import Head
+from uncork.core.progress import Progress, progress_bar
+from uncork.domain import Domain
+from uncork.reach.bounds.rank import Cases, cases_bound, holds, own_head, rank_at
+from uncork.reach.limits import check_sizes
+from uncork.reach.searched_head import SearchedHead
+from uncork.reach.surface import Programme, Surface
+
+# The search for inputs
+_STEPS = 150
+_SHARP = (30.0, 1000.0)  # of the smoothed count, at the first and last step
+_MOVE = (0.3, 0.003)  # radians a step
+_SHARES = (1.0, 0.2)  # of the domain's extent, where lengths matter
+_BATCH_BYTES = 96 << 20
+# Dealing
+_GROUP = 12  # widths in a group of the first deal
+_SHALLOW = 8  # classes above t at its input for each group: more mixtures than that are unlikely
+_GORDAN_STEPS = 40
+_RIDGE = 1e-12
+_LARGEST = 12  # widths in a group at most
+_SMALL = 200  # classes that a group may always have
+_FEWER = (0.5, 0.7, 0.7, 0.8, 0.9)  # shares of a mixture's classes that stay, tried in turn
+_COLUMNS = 5  # widths: classes of a group that its vertex is chosen from
+_ROOM = 1e-8  # weight of the height in a vertex: what the proof has to spare for rounding
+_CHEAP = 1e-3  # what a class costs a vertex, where a scarce one costs 1
+_GROUP_BYTES = 64 << 20  # rows of groups solved in one go
+# Branching
+_BRANCHED = 4  # widths: heads of so few features are also branched on
+_NODES = 1500
+# Proving
+_BULK = 1e-3  # the share of a mixture that is spread over its classes
+_EXACT = 4000  # numbers in the rows of a mixture that is also sought exactly
+_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class BestRank:
+    """For each class, proven: lower ≤ best rank ≤ upper, and what proves it."""
+
+    classes: np.ndarray  # (n,)
+    lower: np.ndarray  # (n,) int
+    upper: np.ndarray  # (n,) int
+    inputs: np.ndarray  # (n, latent): the rank there is `upper`
+    mixtures: list[list[Mixture]] = field(default_factory=list)  # disjoint, lower − 1 of them
+    cases: list[Cases | None] = field(default_factory=list)  # where these prove `lower` instead
+
+    def never_in_top(self, k: int) -> np.ndarray:
+        """The classes proven never to be among the first k at any input."""
+        return self.classes[self.lower > k]
+
+
+def best_rank(
+    head: Head,
+    classes: Sequence[int] | np.ndarray | None = None,
+    *,
+    domain: Domain | None = None,
+    top: int | None = None,
+    hints: np.ndarray | None = None,
+    audit: Audit | None = None,
+    jobs: int | None = None,
+    progress: bool | Progress = False,
+) -> BestRank:
+    """Bounds on the best rank of each class over the domain.
+
+    `top` asks only whether classes are ever in the top k: the search for mixtures stops once that
+    is known. `hints` (n, latent) are inputs to begin at, such as those of `highest_probability`; an
+    `audit` gives witnesses of argmaxable classes.
+    """
+    asked = class_ids(head.classes, classes)
+    check_sizes(head, small=False)
+    domain = head.domain if domain is None else domain
+    backend = Backend(choose_backend("cpu", jobs).jobs, np.float64)
+    with progress_bar(progress) as bar, np.errstate(all="ignore"):
+        return _Ranks(head, domain, backend, bar).run(asked, top, hints, audit)
+
+
+class _Ranks:
+    def __init__(self, head: Head, domain: Domain, backend: Backend, bar: Progress) -> None:
+        self.head, self.domain, self.backend, self.bar = head, domain, backend, bar
+        groups = equal_classes(head)
+        self.space = Space(head, domain, backend, groups)
+        self.points = self.space.precise(np.arange(head.classes))
+        self.certifier = Certifier(head, domain, backend)
+        self.equals = {int(i): g for g in groups for i in g.tolist()}
+        _ = self.certifier.products.norms, self.certifier.products.centre
+        self.audit: Audit | None = None
+        self.programme: Programme | None = None
+        self.lock = threading.Lock()
+
+    def run(
+        self, asked: np.ndarray, top: int | None, hints: np.ndarray | None, audit: Audit | None
+    ) -> BestRank:
+        inputs = self._search(asked, hints)
+        if audit is not None and audit.domain == self.domain:
+            self.audit = audit
+            for k, t in enumerate(asked.tolist()):
+                witness = audit.latent_witness(t)
+                inputs[k] = inputs[k] if witness is None else witness
+        lower = np.ones(len(asked), dtype=np.int64)
+        upper = np.empty(len(asked), dtype=np.int64)
+        result = BestRank(asked, lower, upper, inputs, [[] for _ in asked], [None for _ in asked])
+        self.bar.stage("best rank", len(asked))
+        order = np.argsort(self.points[asked] @ _principal(self.points))
+        parts = np.array_split(order, min(len(order), self.backend.jobs))
+
+        def work(part: np.ndarray) -> None:
+            for k in part.tolist():
+                self._bound(result, k, top)
+                self.bar.advance(1)
+
+        with self.backend.threads() as over:
+            list(over(work, parts))
+        return result
+
+    def _bound(self, result: BestRank, k: int, top: int | None) -> None:
+        """Both bounds of one class."""
+        t = int(result.classes[k])
+        equals = self.equals.get(t, np.array([t]))
+        result.upper[k] = rank_at(self.certifier, t, result.inputs[k], equals)
+        most = int(result.upper[k]) - 1
+        if top is not None:
+            most = min(most, top)
+        if most < 1:
+            return
+        dealer = _Dealer(self.space, self.points, t, equals)
+        y = self.space.directions((result.inputs[k] - self._origin())[None])[0]
+        count = max(1, min(most // _SHALLOW, int(self.head.classes / (_GROUP * self.space.width))))
+        best = self._certified(t, dealer.disjoint(y, most, count))
+        if not best:
+            best = self._certified(t, dealer.disjoint(y, 1, 1))
+        if not best:
+            best = self._certified(t, self._deepest(t))
+        result.mixtures[k], result.lower[k] = best, 1 + len(best)
+        if self.space.width <= _BRANCHED and len(best) < most:
+            self._branch(result, k, dealer, equals, most)
+
+    def _deepest(self, t: int) -> list[Mixture]:
+        """For a class that the audit says is never first, the mixture that leads it by most."""
+        if self.audit is None or self.audit.proofs.verdicts[t] != Verdict.UNARGMAXABLE:
+            return []
+        with self.lock:
+            if self.programme is None:
+                searched = SearchedHead(self.head, self.domain, self.backend)
+                # An audit of some classes says nothing of the others: any of those may be first.
+                carriers = np.flatnonzero(self.audit.proofs.verdicts != Verdict.UNARGMAXABLE)
+                self.programme = Programme(Surface(searched, carriers))
+            surface = self.programme.surface
+            found = self.programme.solve(surface.all_rows[t], float(surface.all_bias[t])).mixture
+        if found is None or np.isin(self.equals.get(t, []), found.classes).any():
+            return []
+        return [found]
+
+    def _branch(
+        self, result: BestRank, k: int, dealer: _Dealer, equals: np.ndarray, most: int
+    ) -> None:
+        """Bounds of a head of few features brought together by branching, as far as it goes."""
+        t = int(result.classes[k])
+        branching = _Branching(dealer, self.certifier, self.points, t)
+        while result.lower[k] < result.upper[k] and result.lower[k] <= most:
+            wanted = int(result.lower[k])
+            found = branching.run(wanted)
+            if isinstance(found, np.ndarray):
+                x = self.space.sharp_inputs(found[None])
+                x = x if self.space.lifted else self.backend.get(self.space.enter(x))
+                x = self._inside(self.space.with_fixed(x))
+                u = np.asarray(self.space.proposed(x), dtype=np.float64)[0]
+                rank = rank_at(self.certifier, t, u, equals)
+                if rank >= result.upper[k]:
+                    return
+                result.upper[k], result.inputs[k] = rank, u
+            elif found is None or cases_bound(self.certifier, t, found) < wanted:
+                return
+            else:
+                result.cases[k], result.lower[k] = found, wanted + 1
+                result.mixtures[k] = []
+
+    def _inside(self, x: np.ndarray) -> np.ndarray:
+        return np.asarray(self.backend.get(self.space.clip(x)), dtype=np.float64)
+
+    def _origin(self) -> np.ndarray | float:
+        return 0.0 if self.space.origin is None else self.space.origin
+
+    def _certified(self, t: int, mixtures: list[Mixture]) -> list[Mixture]:
+        checked = (_proven(self.certifier, self.points, t, mixture) for mixture in mixtures)
+        return [mixture for mixture in checked if mixture is not None]
+
+    def _search(self, asked: np.ndarray, hints: np.ndarray | None) -> np.ndarray:
+        """An input for each class at which few others are at or above it: (n, latent)."""
+        head = self.head
+        size = int(np.clip(_BATCH_BYTES // (40 * head.classes), 1, 64))
+        parts = [np.arange(s, min(s + size, len(asked))) for s in range(0, len(asked), size)]
+        inputs = np.zeros((len(asked), self.space.features))
+        self.bar.stage("searching", len(asked))
+        shares = _SHARES if self.space.lifted else (1.0,)
+
+        def work(part: np.ndarray) -> np.ndarray:
+            search = _Descent(self.space, self.points, asked[part], self.equals)
+            inner = len(self.space.to_input)
+            starts = [self.points[asked[part]][:, :inner]]
+            if hints is not None:
+                away = self.space.directions(hints[part] - self._origin())[:, :inner]
+                starts.append(
+                    np.where(np.abs(away).max(axis=1, keepdims=True) > 0, away, starts[0])
+                )
+            for start, some in zip(starts[::-1], (shares, shares[:1]), strict=False):
+                for share in some:
+                    search.run(start, share)
+            if hints is not None:
+                search.consider(hints[part] - self._origin())
+            self.bar.advance(len(part))
+            return search.inputs
+
+        with self.backend.threads() as over:
+            for part, found in zip(parts, over(work, parts), strict=True):
+                inputs[part] = self.space.proposed(found)
+        return inputs
+
+
+class _Descent:
+    """Directions of many classes, moved so that fewer and fewer others are at or above them."""
+
+    def __init__(
+        self, space: Space, points: np.ndarray, classes: np.ndarray, equals: dict[int, Any]
+    ) -> None:
+        self.space, self.points, self.classes = space, points, classes
+        self.own = points[classes]
+        self.here = np.arange(len(classes))
+        self.lengths = np.array([np.linalg.norm(points - own, axis=1) for own in self.own])
+        self.out = self.lengths == 0
+        for k, t in enumerate(classes.tolist()):
+            self.out[k, equals.get(t, [t])] = True
+        self.lengths[self.lengths == 0] = 1.0
+        self.best = np.full(len(classes), points.shape[0] + 1)
+        self.inputs = np.zeros((len(classes), space.features))
+
+    def consider(self, x: np.ndarray) -> np.ndarray:
+        """Count at the inputs x (n, d), keep the best so far; returns (u_i − u_t)·y: (n, C)."""
+        y = self.space.directions(x)
+        scores = y @ self.points.T
+        scores -= (y * self.own).sum(axis=1, keepdims=True)
+        scores[self.out] = -np.inf
+        count = (scores >= 0).sum(axis=1)
+        better = count < self.best
+        self.best[better], self.inputs[better] = count[better], x[better]
+        return scores
+
+    def run(self, y: np.ndarray, share: float) -> None:
+        space, inner = self.space, len(self.space.to_input)
+        y = y / np.maximum(np.linalg.norm(y, axis=1, keepdims=True), 1e-300)
+        push = np.zeros_like(y)
+        for step in range(_STEPS):
+            done = step / (_STEPS - 1)
+            sharp, move = (a * (b / a) ** done for a, b in (_SHARP, _MOVE))
+            x = space.with_fixed(space.enter(y @ space.to_input, share))
+            scores = self.consider(x)
+            size = np.linalg.norm(space.directions(x)[:, :inner], axis=1, keepdims=True)
+            scores *= sharp / (self.lengths * np.maximum(size, 1e-300))
+            np.clip(scores, -30, 30, out=scores)
+            slope = np.exp(-np.abs(scores))
+            slope /= (1 + slope) ** 2 * self.lengths
+            slope[self.out] = 0.0
+            gradient = slope @ self.points[:, :inner]
+            gradient -= slope.sum(axis=1, keepdims=True) * self.own[:, :inner]
+            gradient -= (gradient * y).sum(axis=1, keepdims=True) * y
+            norm = np.linalg.norm(gradient, axis=1, keepdims=True)
+            push = 0.8 * push + 0.2 * gradient / np.maximum(norm, 1e-300)
+            y = y - move / 0.8 * push
+            y /= np.maximum(np.linalg.norm(y, axis=1, keepdims=True), 1e-300)
+
+
+def _principal(points: np.ndarray) -> np.ndarray:
+    return np.linalg.eigh(points.T @ points)[1][:, -1]
+
+
+class _Dealer:
+    """The classes other than t as seen from t, and the groups they are dealt into."""
+
+    def __init__(self, space: Space, points: np.ndarray, t: int, equals: np.ndarray) -> None:
+        self.space = space
+        away = points - points[t]
+        lengths = np.linalg.norm(away, axis=1)
+        others = np.setdiff1d(np.arange(len(points)), equals)
+        # Classes that look the same from every input tie everywhere.
+        self.same = others[lengths[others] == 0]
+        self.others = others[lengths[others] > 0]
+        self.lengths = lengths[self.others]
+        self.unit = away[self.others] / self.lengths[:, None]  # (n, width)
+        self.sides = space.sides()
+        extra = [self.sides]
+        if space.lifted:
+            height = np.zeros((1, space.width))
+            height[0, -1] = -1.0
+            extra.append(height)
+        self.extra = np.concatenate(extra)
+        self.scarce: np.ndarray = np.zeros(len(self.others), dtype=bool)
+
+    def disjoint(self, y: np.ndarray, most: int, guess: int = 8) -> list[Mixture]:
+        """Up to `most` mixtures of pairwise disjoint sets, as many as dealing finds.
+
+        `y` (width,) is a direction at which few classes beat t; `guess` says how many groups to
+        begin with.
+        """
+        found = [Mixture(np.array([i]), np.ones(1)) for i in self.same.tolist()]
+        strength = self.unit @ y
+        self.scarce = strength >= 0
+        pool = np.argsort(-strength, kind="stable")  # positions among the others, strongest first
+        count = max(1, guess)
+        while len(found) < most and len(pool):
+            count = min(count, most - len(found), max(1, int(len(pool) / self.space.width)))
+            held = self._deal(pool, count)
+            if held:
+                found += held[: most - len(found)]
+                used = np.concatenate([m.classes for m in found])
+                pool = pool[~np.isin(self.others[pool], used)]
+            elif count == 1:
+                break
+            count = max(1, len(held) or count // 3)
+        return found
+
+    def _deal(self, pool: np.ndarray, count: int) -> list[Mixture]:
+        """Mixtures of those among `count` groups dealt from the pool that hold one."""
+        size = min(-(-len(pool) // count), max(_LARGEST * self.space.width, _SMALL))
+        dealt = pool
+        if size * count < len(pool):  # the strongest blockers, and an even sample of the rest
+            strong = size * count // 2
+            rest = pool[strong:]
+            picked = np.linspace(0, len(rest) - 1, size * count - strong).astype(np.int64)
+            dealt = np.concatenate([pool[:strong], rest[np.unique(picked)]])
+        groups = [dealt[k::count] for k in range(count)]
+        return [mixture for mixture in self.solve(groups) if mixture is not None]
+
+    def solve(self, groups: list[np.ndarray]) -> list[Mixture | None]:
+        """A mixture for each group (positions among the others), or None where there is none."""
+        result: list[Mixture | None] = []
+        width = self.space.width
+        longest = max((len(g) for g in groups), default=1) + len(self.extra)
+        step = max(1, _GROUP_BYTES // (8 * longest * width))
+        for start in range(0, len(groups), step):
+            part = groups[start : start + step]
+            count = max(len(g) for g in part)
+            rows = np.zeros((len(part), count + len(self.extra), width))
+            for k, group in enumerate(part):
+                rows[k, : len(group)] = self.unit[group]
+            rows[:, count:] = self.extra
+            duals = _gordan(self.space, rows)
+            good: np.ndarray = np.asarray(np.isfinite(duals).all(axis=1))
+            duals = np.where(good[:, None], duals, 0.0)
+            weights, fine = balanced(self.space.backend, rows, duals)
+            for k, group in enumerate(part):
+                usable = bool(good[k] and fine[k])
+                vertex = self._vertex(group, rows[k], duals[k]) if usable else None
+                if vertex is None and usable:
+                    one = slice(k, k + 1)
+                    shares = self._fewer(rows[one], weights[one], fine[one], count)[0]
+                    vertex = self._mixture(group, shares)
+                result.append(vertex)
+        return result
+
+    def _fewer(
+        self, rows: np.ndarray, weights: np.ndarray, fine: np.ndarray, count: int
+    ) -> np.ndarray:
+        """The smallest weights dropped as far as the rest can balance without them: the classes
+        they stood on are free for other mixtures."""
+        for share in _FEWER:
+            shares = np.sort(weights[:, :count], axis=1)[:, ::-1]
+            held = (shares > 0).sum(axis=1)
+            keep = np.minimum(held, np.maximum(self.space.width + 1, (share * held).astype(int)))
+            limit = np.take_along_axis(shares, np.maximum(keep - 1, 0)[:, None], axis=1)
+            fewer = weights.copy()
+            fewer[:, :count][weights[:, :count] < limit] = 0.0
+            fewer, good = balanced(self.space.backend, rows, fewer)
+            weights = np.where((good & fine)[:, None], fewer, weights)
+        return weights
+
+    def _vertex(self, group: np.ndarray, rows: np.ndarray, duals: np.ndarray) -> Mixture | None:
+        """A mixture of no more of the group's classes than it needs, few of them scarce."""
+        from scipy.optimize import linprog
+
+        width = self.space.width
+        chosen = np.sort(np.argsort(-duals[: len(group)])[: _COLUMNS * width])
+        cost = np.where(self.scarce[group[chosen]], 1.0, _CHEAP)
+        at, named, least = chosen, np.ones(len(chosen)), np.zeros(len(chosen))
+        if self.space.lifted:  # the height, with a little weight: room for rounding
+            at, cost = np.append(chosen, len(rows) - 1), np.append(cost, 0.0)
+            named, least = np.append(named, 0.0), np.append(least, _ROOM)
+        solved = linprog(
+            cost, A_eq=np.vstack([rows[at].T, named]), b_eq=np.append(np.zeros(width), 1.0),
+            bounds=[(low, None) for low in least.tolist()], method="highs-ds",
+        )  # fmt: skip
+        if solved.status != 0:
+            return None
+        sparse = np.zeros(len(rows))
+        sparse[at] = np.where(solved.x > 1e-12, solved.x, 0.0)
+        moved, good = balanced(self.space.backend, rows[None], sparse[None])
+        return self._mixture(group, moved[0]) if good[0] else None
+
+    def _mixture(self, group: np.ndarray, weights: np.ndarray) -> Mixture | None:
+        shares = weights[: len(group)] / self.lengths[group]
+        total = shares.sum()
+        if not (total > 0 and np.isfinite(total)):
+            return None
+        used = np.flatnonzero(shares > 0)
+        used = used[np.argsort(self.others[group[used]])]
+        return Mixture(self.others[group[used]].astype(np.int32), shares[used] / total)
+
+
+def _gordan(space: Space, rows: np.ndarray) -> np.ndarray:
+    """λ ≥ 0 with Σ λ_k a_k = 0 for each system of rows, NaN where a·y < 0 has a solution (or none
+    was found in time): (B, n, m) → (B, n). Rows of zeros do not count."""
+    result = np.full(rows.shape[:2], np.nan)
+    live = np.arange(len(rows))
+    present: np.ndarray = np.asarray(rows.any(axis=2))
+    y = np.zeros((len(rows), rows.shape[2]))
+    with np.errstate(all="ignore"):
+        for _ in range(_GORDAN_STEPS):
+            if not len(live):
+                break
+            part, here = rows[live], present[live]
+            q = 1 / (1 - np.einsum("bnm,bm->bn", part, y[live]))
+            scaled = part * q[:, :, None]
+            hessian = scaled.swapaxes(1, 2) @ scaled
+            hessian[:, range(hessian.shape[1]), range(hessian.shape[1])] += _RIDGE
+            move = -space.backend.solve(hessian, scaled.sum(axis=1))
+            change = np.einsum("bnm,bm->bn", part, move)
+            relative = change * q
+            balanced_now: np.ndarray = np.asarray(relative.min(axis=1) > -1)
+            result[live[balanced_now]] = np.where(here, q * (1 + relative), 0.0)[balanced_now]
+            y[live] += _step_length(relative)[:, None] * move
+            ahead = np.einsum("bnm,bm->bn", part, y[live])
+            separated = (np.where(here, ahead, -1).max(axis=1) < 0) | (
+                np.where(here, change, -1).max(axis=1) < 0
+            )
+            live = live[~(balanced_now | separated | ~np.isfinite(move).all(axis=1))]
+    return result
+
+
+def _step_length(relative: np.ndarray) -> np.ndarray:
+    """Step lengths near the minimum of −Σ log(1 − α·relative_k): (B,)."""
+    largest = relative.max(axis=1)
+    limit = 0.98 / np.maximum(largest, 1e-9)
+    length = np.minimum(1.0, limit)
+    for _ in range(6):
+        ratio = relative / (1 - length[:, None] * relative)
+        slope, curve = ratio.sum(axis=1), (ratio * ratio).sum(axis=1)
+        wanted = np.maximum(length - slope / np.maximum(curve, 1e-300), 1e-3 * length)
+        length = np.minimum(np.minimum(wanted, 8 * length), limit)
+    return length
+
+
+class _TooLarge(Exception):
+    pass
+
+
+class _Branching:
+    """The cases of one class; they stay from one depth to the next."""
+
+    def __init__(self, dealer: _Dealer, certifier: Certifier, points: np.ndarray, t: int) -> None:
+        self.dealer, self.certifier, self.points, self.t = dealer, certifier, points, t
+        self.known: Cases = {}
+        self.deep: dict[frozenset[int], int] = {}
+
+    def run(self, depth: int) -> Cases | np.ndarray | None:
+        """Cases that prove `depth` classes at or above t everywhere; or a direction (width,) at
+        which fewer are; or None where neither was found within the limit."""
+        try:
+            direction = self._grow(frozenset(), depth)
+        except _TooLarge:
+            return None
+        return dict(self.known) if direction is None else direction
+
+    def _grow(self, left_out: frozenset[int], depth: int) -> np.ndarray | None:
+        """Find mixtures for all cases from here on; or a direction at which only classes left out
+        are above t."""
+        if self.deep.get(left_out, 0) >= depth:
+            return None
+        if left_out not in self.known:
+            if len(self.known) >= _NODES:
+                raise _TooLarge
+            found = _vertex(self.dealer, left_out)
+            if isinstance(found, np.ndarray):
+                return found
+            held = None if found is None else _proven(self.certifier, self.points, self.t, found)
+            if held is None:
+                raise _TooLarge
+            self.known[left_out] = held
+        if depth > 1:
+            for i in self.known[left_out].classes.tolist():
+                direction = self._grow(left_out | {i}, depth - 1)
+                if direction is not None:
+                    return direction
+        self.deep[left_out] = depth
+        return None
+
+
+def _vertex(dealer: _Dealer, left_out: frozenset[int]) -> Mixture | np.ndarray | None:
+    """A mixture of few classes other than those left out, or a direction that separates t.
+
+    max r   s.t.   a_k·y + r ≤ 0,   sides·y ≤ 0,   −1 ≤ y ≤ 1,   r ≤ 1
+    """
+    from scipy.optimize import linprog
+
+    rest = np.flatnonzero(~np.isin(dealer.others, list(left_out)))
+    for i in dealer.same.tolist():
+        if i not in left_out:
+            return Mixture(np.array([i]), np.ones(1))
+    rows = np.concatenate([dealer.unit[rest], dealer.extra])
+    slack = np.ones(len(rows))
+    slack[len(rest) : len(rest) + len(dealer.sides)] = 0.0
+    width = rows.shape[1]
+    solved = linprog(
+        np.append(np.zeros(width), -1.0), A_ub=np.column_stack([rows, slack]),
+        b_ub=np.zeros(len(rows)), bounds=[(-1, 1)] * width + [(None, 1)], method="highs-ds",
+    )  # fmt: skip
+    if solved.status != 0:
+        return None
+    if solved.x[-1] > 1e-10:
+        return np.asarray(solved.x[:-1])
+    duals = np.maximum(-solved.ineqlin.marginals, 0.0)[: len(rest)]
+    chosen = np.flatnonzero(duals > 1e-12)
+    if not len(chosen):
+        return None
+    shares = duals[chosen] / dealer.lengths[rest[chosen]]
+    order = np.argsort(dealer.others[rest[chosen]])
+    return Mixture(dealer.others[rest[chosen]][order], (shares / shares.sum())[order])
+
+
+def _proven(certifier: Certifier, points: np.ndarray, t: int, mixture: Mixture) -> Mixture | None:
+    """The mixture, or one of the same classes, that is proven; None where there is none.
+
+    `points` (C, width) are the classes in whitened coordinates: where a mixture must balance
+    exactly, it is balanced there with its mean row as one more.
+    """
+    if holds(certifier, t, mixture):
+        return mixture
+    spread = _spread(points, t, mixture)
+    if spread is not None and holds(certifier, t, spread):
+        return spread
+    if len(mixture.classes) * certifier.head.features > _EXACT:
+        return None
+    part, members = own_head(certifier, t, mixture)
+    last = len(members) - 1
+    try:
+        found = decide_exactly(
+            part, certifier.domain, last, np.arange(last), np.empty(0, np.int64), _SECONDS
+        )
+    except Limit:
+        return None
+    if not isinstance(found, Mixture):
+        return None
+    found = replace(found, classes=members[found.classes])
+    return found if holds(certifier, t, found) else None
+
+
+def _spread(points: np.ndarray, t: int, mixture: Mixture) -> Mixture | None:
+    members = np.append(np.setdiff1d(mixture.classes, [t]), t)
+    away = points[mixture.classes] - points[t]
+    mean = points[members].mean(axis=0) - points[t]
+    rows = np.concatenate([away, mean[None]])
+    lengths = np.linalg.norm(rows, axis=1)
+    if not (lengths > 0).all():
+        return None
+    weights = np.append(mixture.weights / np.sum(mixture.weights), _BULK) * lengths
+    unit = rows / lengths[:, None]
+    moved, good = balanced(Backend(1, np.float64), unit[None], weights[None])
+    shares = moved[0] / lengths
+    if not good[0] or not np.isfinite(shares).all() or not shares[-1] > 0:
+        return None
+    return Mixture(mixture.classes, shares[:-1], float(shares[-1]))

@@ -1,1 +1,0 @@
-"""The best rank of a class."""

@@ -1,1 +1,0 @@
-"""Sparse outputs: the highest probability under sparsemax and α-entmax."""
