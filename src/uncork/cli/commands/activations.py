@@ -1,10 +1,9 @@
-"""`uncork activations`: what arrives at a model's head on real data."""
+"""`uncork activations`: what reaches a model's head on real data."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -19,11 +18,11 @@ from uncork.activations import Runner, State, Statistics, Stopped, open_runner, 
 from uncork.activations.data import named_and_matched
 from uncork.activations.statistics import QUANTILES
 from uncork.cli import options
-from uncork.cli.files import Reads, Writes
-from uncork.cli.output import console, emit_json, note, print_doubts, shown
+from uncork.cli.help import DOMAIN, INPUT, OUTPUT, RUN
+from uncork.cli.output import console, emit_json, note, print_doubts, progress_bar, shown
+from uncork.cli.parameters import Reads, Writes
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.core.progress import Progress, ProgressBar
 from uncork.core.reading import json_keys
 from uncork.core.text import printable
 from uncork.core.whole_file import whole_file
@@ -54,52 +53,79 @@ def activations(
     data: Annotated[
         list[str] | None,
         typer.Option(
-            help="Text files, one text a line, for transformers; .npz, .npy or pictures of text "
-            "lines for ONNX. Files, folders or patterns.",
+            help="For transformers: text files, one text per line. For ONNX: .npz, .npy, or "
+            "pictures of text lines. Files, folders or patterns.",
             metavar="FILE…",
+            rich_help_panel=INPUT,
         ),
         Reads("the data", named_and_matched),
     ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", help="Save the ranges, for --domain @FILE.", metavar="FILE"),
-        Writes("-o"),
-    ] = None,
-    kind: Annotated[Kind, typer.Option(help="box: a range a feature; ball: a length.")] = Kind.box,
-    margin: Annotated[
-        float, typer.Option(help="Widen the domain by this share of its size.", metavar="SHARE")
-    ] = 0.0,
     weight: options.Weight = None,
-    batch_size: Annotated[int, typer.Option(help="Items in one pass.", metavar="N")] = 16,
-    limit: Annotated[int | None, typer.Option(help="Use the first N items.", metavar="N")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(help="Use the first N items.", metavar="N", rich_help_panel=INPUT),
+    ] = None,
     max_length: Annotated[
-        int, typer.Option(help="Tokens of a text that are used.", metavar="N")
+        int,
+        typer.Option(help="Use this many tokens of a text.", metavar="N", rich_help_panel=INPUT),
     ] = 512,
     max_new_tokens: Annotated[
-        int, typer.Option(help="Tokens an encoder-decoder writes for a text.", metavar="N")
+        int,
+        typer.Option(
+            help="Tokens that an encoder-decoder generates for a text.",
+            metavar="N",
+            rich_help_panel=INPUT,
+        ),
     ] = 64,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue after Ctrl-C.")] = False,
+    kind: Annotated[
+        Kind,
+        typer.Option(
+            help="The domain to save. box: a range for each feature; ball: a length.",
+            rich_help_panel=DOMAIN,
+        ),
+    ] = Kind.box,
+    margin: Annotated[
+        float,
+        typer.Option(
+            help="Widen the domain by this share of its size.",
+            metavar="SHARE",
+            rich_help_panel=DOMAIN,
+        ),
+    ] = 0.0,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Save the domain, for --domain @FILE.",
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
+        ),
+        Writes("-o"),
+    ] = None,
     sample: Annotated[
         str | None,
         typer.Option(
-            help="Save the inputs that the quantiles are of, for uncork repair: .npz.",
-            metavar="FILE",
+            help="Save the sample of inputs that the quantiles are taken from, for uncork repair.",
+            metavar="FILE.npz",
+            rich_help_panel=OUTPUT,
         ),
         Writes("--sample"),
     ] = None,
-    plot: Annotated[
-        str | None,
-        typer.Option(help="Draw the ranges: .png, .svg or .pdf.", metavar="FILE"),
-        Writes("--plot"),
-    ] = None,
+    plot: options.Plot = None,
     json_file: options.Json = None,
+    batch_size: Annotated[
+        int, typer.Option(help="Items in one pass.", metavar="N", rich_help_panel=RUN)
+    ] = 16,
+    resume: options.Resume = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Run a model over data and record what arrives at its head, feature by feature.
+    """Run a model over data and record what reaches its head.
 
-    Minimum and maximum are exact; quantiles are of a uniform sample of 16,384 inputs (fewer for
-    very wide heads). Pictures are scaled to the model's height (48 where it is open) and to ±1, as
-    PP-OCR does. Example: uncork activations model.onnx --data lines/*.png -o seen.npz
+    Feature by feature. Minimum and maximum are exact; quantiles are of a uniform sample of 16,384
+    inputs (fewer for very wide heads). Pictures are scaled to the model's height (48 where it is
+    not fixed) and to ±1, as PP-OCR does.
+    Example: uncork activations model.onnx --data lines/*.png -o seen.npz
     """
     files = [*(data or []), *(more or [])]
     if not files:
@@ -120,10 +146,9 @@ def activations(
     if state.path.exists() and not resume and not quiet:
         note("there is an unfinished recording: --resume continues it")
     elif resume and not state.path.exists() and not quiet:
-        note("there is no unfinished recording: starting anew")
-    bar: Progress = Progress() if quiet or not sys.stderr.isatty() else ProgressBar()
+        note("there is no unfinished recording: starting from the beginning")
     try:
-        with bar:
+        with progress_bar(quiet) as bar:
             statistics = record(runner, limit=limit, state=state, resume=resume, progress=bar)
     except Stopped as stopped:
         note(
