@@ -43,14 +43,16 @@ class PlainCommand(TyperCommand):
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         """The text as paragraphs, and the examples at its end in lines that can be copied."""
-        text, title, examples = _EXAMPLES.split(self.help or "", maxsplit=1)
+        text, *examples = _EXAMPLES.split(self.help or "", maxsplit=1)
         for paragraph in text.split("\n\n"):
             formatter.write_paragraph()
             with formatter.indentation():
                 formatter.write_text(" ".join(paragraph.split()))
-        with formatter.section(title):
-            for example in re.split(r";\s+(?=uncork )", examples):
-                formatter.write(f"{'':{formatter.current_indent}}{' '.join(example.split())}\n")
+        for title, commands in [examples] if examples else []:
+            with formatter.section(title):
+                for line in re.split(r";\s+(?=uncork )", commands):
+                    indent = " " * formatter.current_indent
+                    formatter.write(f"{indent}{' '.join(line.split())}\n")
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         arguments = [(_name(param), param.help or "") for param in _arguments(self, ctx)]
@@ -86,7 +88,7 @@ def _arguments(command: Any, ctx: Any) -> list[Any]:
 
 
 def _name(argument: Any) -> str:
-    return argument.metavar or argument.name.upper()
+    return str(argument.metavar or argument.name.upper())
 
 
 def _usage(argument: Any) -> str:

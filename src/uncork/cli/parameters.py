@@ -91,7 +91,7 @@ def old_names(command: Command) -> dict[str, str]:
 
 def written_out(command: Command, begin: Callable[[dict[str, Any]], None]) -> Command:
     """The command with its groups written out; `begin` sees what was given before it runs."""
-    groups = {
+    groups: dict[str, Any] = {
         name: hint
         for name, hint in typing.get_type_hints(command).items()
         if is_dataclass(hint) and name != "return"

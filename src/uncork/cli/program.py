@@ -46,14 +46,14 @@ def command(name: str) -> Command:
     return cast(Command, getattr(import_module(f"uncork.cli.commands.{name}"), name))
 
 
-def _made(name: str) -> Any:
-    """A command as Typer runs it: begun only once its files have been checked."""
+def one_command(name: str) -> typer.Typer:
+    """A command as a program of its own, begun only once its files have been checked."""
     function = command(name)
     only = typer.Typer(add_completion=False, rich_markup_mode=None)
     kind = type("Command", (PlainCommand,), {"old_names": old_names(function)})
     run = written_out(function, partial(check_files, function))
     only.command(name, cls=kind)(run)
-    return typer.main.get_command(only)
+    return only
 
 
 class _Program(TyperGroup):
@@ -69,7 +69,7 @@ class _Program(TyperGroup):
         # For a name that does not exist Typer suggests others, of those it knows.
         for name in [cmd_name] if cmd_name in names else names:
             if name not in self.commands:
-                self.commands[name] = _made(name)
+                self.commands[name] = typer.main.get_command(one_command(name))
         return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -20,7 +20,7 @@ from uncork.activations.statistics import QUANTILES
 from uncork.cli import options
 from uncork.cli.help import DOMAIN, INPUT, OUTPUT, RUN
 from uncork.cli.output import console, emit_json, note, print_doubts, progress_bar, shown
-from uncork.cli.parameters import Reads, Writes
+from uncork.cli.parameters import Reads, Was, Writes
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.reading import json_keys
@@ -84,13 +84,14 @@ def activations(
             rich_help_panel=DOMAIN,
         ),
     ] = Kind.box,
-    margin: Annotated[
+    widen: Annotated[
         float,
         typer.Option(
             help="Widen the domain by this share of its size.",
             metavar="SHARE",
             rich_help_panel=DOMAIN,
         ),
+        Was("--margin"),
     ] = 0.0,
     output: Annotated[
         str | None,
@@ -130,8 +131,8 @@ def activations(
     files = [*(data or []), *(more or [])]
     if not files:
         raise UncorkError("no data: name files with --data")
-    if not 0 <= margin < float("inf"):
-        raise UncorkError(f"--margin {margin}: expected a share such as 0.1")
+    if not 0 <= widen < float("inf"):
+        raise UncorkError(f"--widen {widen}: expected a share such as 0.1")
     if sample is not None and not sample.endswith(".npz"):  # NumPy would add it
         raise UncorkError(f"--sample {sample}: expected a name that ends in .npz")
     if plot is not None:
@@ -157,10 +158,10 @@ def activations(
         )
         raise typer.Exit(130) from None
     items = runner.total if limit is None else min(limit, runner.total)
-    domain = observed(statistics, kind.value, margin)
+    domain = observed(statistics, kind.value, widen)
     provenance = {
         "how": "uncork activations", "uncork": __version__, "model": model, "data": files,
-        "items": items, "inputs": statistics.count, "margin": margin, "assumption": ASSUMPTION,
+        "items": items, "inputs": statistics.count, "margin": widen, "assumption": ASSUMPTION,
         "fingerprint": runner.head.fingerprint,
     }  # fmt: skip
     if output is not None:
@@ -195,12 +196,12 @@ def activations(
                 console().print(f"{what} written to {printable(path)}{use}", soft_wrap=True)
 
 
-def observed(statistics: Statistics, kind: str = "box", margin: float = 0.0) -> Domain:
+def observed(statistics: Statistics, kind: str = "box", widen: float = 0.0) -> Domain:
     """The domain of what was seen, widened by a share of its size on either side."""
     if kind == "ball":
-        radius = np.nextafter(statistics.norm_upper * (1 + margin) * (1 + 2.0**-40), np.inf)
+        radius = np.nextafter(statistics.norm_upper * (1 + widen) * (1 + 2.0**-40), np.inf)
         return Ball(float(max(radius, np.finfo(float).tiny)))
-    width = (statistics.upper - statistics.lower) * margin
+    width = (statistics.upper - statistics.lower) * widen
     return Box(statistics.lower - width, statistics.upper + width)
 
 
