@@ -111,7 +111,9 @@ def test_an_audit_of_some_classes_or_one_that_got_less_far_leaves_the_other_alon
     stopped = run("audit", path, "--classes", "0-99", "--time-limit", "1e-9")
     assert "--resume continues" in stopped.err
     assert len(partial(cache)) == 2
-    assert "starting from the beginning" not in run("audit", path, "--classes", "0-99", "--resume").err
+    assert (
+        "starting from the beginning" not in run("audit", path, "--classes", "0-99", "--resume").err
+    )
     assert partial(cache) == [kept]
     again = run("audit", path, "--algorithm", "reference", "--time-limit", "1e-9")
     assert "fewer than the" in again.err
