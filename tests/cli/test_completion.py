@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-PROGRAM = [sys.executable, "-c", "from uncork.cli import main; main()"]
+from uncork.cli import app
+
 BASH = shutil.which("bash")
 
 
@@ -18,10 +20,8 @@ def offered(line: str) -> list[str]:
     """What the program answers the shell when Tab is pressed at the end of the line."""
     asked = {"_UNCORK_COMPLETE": "complete_bash", "COMP_WORDS": line}
     asked["COMP_CWORD"] = str(len(line.split(" ")) - 1)
-    ran = subprocess.run(
-        PROGRAM, env={**os.environ, **asked}, capture_output=True, text=True, check=False
-    )
-    assert (ran.returncode, ran.stderr) == (0, "")
+    ran = CliRunner().invoke(app, [], prog_name="uncork", env=asked, catch_exceptions=False)
+    assert (ran.exit_code, ran.stderr) == (0, "")
     return ran.stdout.split()
 
 
@@ -54,9 +54,14 @@ def test_bash_completes_with_the_script_that_install_completion_writes(tmp_path:
     )  # fmt: skip
     (script,) = tmp_path.glob(".bash_completions/*")
     assert str(script) in written.stdout
+    shown = subprocess.run(
+        [str(BASH), "-c", "uncork --show-completion; true"],
+        env=env, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert shown.stdout.strip() == script.read_text("utf-8").strip()
     tab = (
         f"source {script}; COMP_WORDS=(uncork ver); COMP_CWORD=1; "
-        "_uncork_completion; echo ${COMPREPLY[@]}; complete -p uncork"
+        "_uncork_completion uncork; echo ${COMPREPLY[@]}; complete -p uncork"
     )
     ran = subprocess.run(
         [str(BASH), "-c", tab], env=env, capture_output=True, text=True, check=True
@@ -64,11 +69,3 @@ def test_bash_completes_with_the_script_that_install_completion_writes(tmp_path:
     answer, registered = ran.stdout.splitlines()
     assert answer == "verify"
     assert "-o default" in registered  # where nothing is offered, bash completes files
-
-
-def test_show_completion_prints_the_script(tmp_path: Path) -> None:
-    if BASH is None:
-        pytest.skip("needs bash")
-    line = f"{sys.executable} -c 'from uncork.cli import main; main()' --show-completion; true"
-    ran = subprocess.run([str(BASH), "-c", line], capture_output=True, text=True, check=True)
-    assert "_UNCORK_COMPLETE=complete_bash" in ran.stdout
