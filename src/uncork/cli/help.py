@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from uncork.cli.output import note
+from uncork.cli.parameters import Was
 
 # The headings of options, in the order in which they are shown.
 INPUT, DOMAIN, DECIDE, OUTPUT, RUN = "Input", "Domain", "What to decide", "Output", "Run"
@@ -20,23 +21,25 @@ _EXAMPLES = re.compile(r"\s(Examples?):\s")
 class PlainCommand(TyperCommand):
     """A command whose options are listed by `rich_help_panel`, and whose old options still work."""
 
-    old_names: ClassVar[Mapping[str, str]] = {}
+    old_names: ClassVar[Mapping[str, tuple[str, Was]]] = {}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, self._with_new_names(ctx, args))
 
     def _with_new_names(self, ctx: Any, args: list[str]) -> list[str]:
-        given = {arg.partition("=")[0] for arg in args}
-        for old in given & self.old_names.keys():
-            new = self.old_names[old]
-            if new in given:
+        renamed = []
+        for arg, following in zip(args, [*args[1:], "-"], strict=True):
+            old, equals, value = arg.partition("=")
+            new, was = self.old_names.get(old, (old, None))
+            if was is None or (was.alone and (equals or not following.startswith("-"))):
+                renamed.append(arg)
+                continue
+            if any(other.partition("=")[0] == new for other in args):
                 raise typer.BadParameter(f"{old} is the old name of {new}: give one of them", ctx)
-            if not ctx.resilient_parsing:  # the shell is completing a line
+            if not ctx.resilient_parsing:  # or else the shell is only completing the line
                 note(f"{old} is now called {new}; the old name will be removed")
-        return [
-            self.old_names.get(name, name) + equals + value
-            for name, equals, value in (arg.partition("=") for arg in args)
-        ]
+            renamed.append(new + equals + value)
+        return renamed
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return ["[OPTIONS]", *(_usage(argument) for argument in _arguments(self, ctx))]

@@ -30,13 +30,6 @@ Source = Annotated[
 ]
 
 
-def _tensor_name(name: str | None) -> str | None:
-    """`uncork random --bias` and `count --bias` take no name; elsewhere the next option is none."""
-    if name is not None and name.startswith("-"):
-        raise typer.BadParameter(f"{name} is not the name of a tensor (draw: --with-bias?)")
-    return name
-
-
 @dataclass(frozen=True)
 class Tensors:
     """Which tensors of the source are the head, where that is not left to uncork."""
@@ -59,7 +52,6 @@ class Tensors:
         typer.Option(
             help="Name of the bias tensor.",
             metavar="NAME",
-            callback=_tensor_name,
             rich_help_panel=INPUT,
         ),
         Was("--bias-name"),

@@ -46,9 +46,14 @@ class Writes:
 
 @dataclass(frozen=True)
 class Was:
-    """An option that had another name, which still works and warns."""
+    """An option that had another name, which still works and warns.
+
+    `alone`: the old name was a flag, and now names an option with a value. It is the old one where
+    no value follows.
+    """
 
     old: str
+    alone: bool = False
 
 
 @functools.cache
@@ -78,14 +83,14 @@ def marks(command: Command, kind: type) -> dict[str, Any]:
     }
 
 
-def old_names(command: Command) -> dict[str, str]:
-    """Options that had another name: the old one, and the one to use."""
+def old_names(command: Command) -> dict[str, tuple[str, Was]]:
+    """Options that had another name: by the old one, the one to use and its mark."""
     renamed = {}
     for name, mark in marks(command, Was).items():
         option = parameters(command)[name].annotation.__metadata__[0]
         declared = [option.default, *(option.param_decls or ())]  # Typer keeps the first as default
         long = [text for text in declared if isinstance(text, str) and text.startswith("--")]
-        renamed[mark.old] = long[0] if long else "--" + name.replace("_", "-")
+        renamed[mark.old] = (long[0] if long else "--" + name.replace("_", "-")), mark
     return renamed
 
 

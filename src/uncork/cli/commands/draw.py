@@ -10,7 +10,7 @@ import typer
 from uncork.cli import options
 from uncork.cli.help import INPUT
 from uncork.cli.output import console, print_doubts
-from uncork.cli.parameters import Reads
+from uncork.cli.parameters import Reads, Was
 from uncork.core.errors import UncorkError
 from uncork.core.text import printable
 
@@ -56,6 +56,7 @@ def draw(
         typer.Option(
             "--with-bias", help="With --random or --figure: add a bias.", rich_help_panel=INPUT
         ),
+        Was("--bias", alone=True),
     ] = False,
     domain: options.DomainOfPictures = "unbounded",
     what: Annotated[
