@@ -72,7 +72,7 @@ def random(
     uncork random -C 300 -d 8 --approximate --algorithm reference --patience 100
     """
     if made.classes is None:
-        raise UncorkError("the number of classes is missing: give -C")
+        raise UncorkError("the number of classes is missing: give -C (see uncork random --help)")
     domain = domain or options.DEFAULT_DOMAIN
     if not sweep and (store is not None or resume):
         option = "--resume" if store is None else "--store"
