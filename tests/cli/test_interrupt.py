@@ -87,7 +87,8 @@ def test_a_time_limit_leaves_the_rest_undecided_and_resume_completes_it(
     assert limited.status == 0
     found = limited.json()
     assert found["counts"]["undecided"] > 0
-    assert found["undecided"][0]["reason"] == "the time limit of 0.5 s was reached"
+    # On a busy machine it adds that nothing new was decided by then.
+    assert found["undecided"][0]["reason"].startswith("the time limit of 0.5 s was reached")
     assert sum(found["counts"].values()) == 1000
     assert "the time limit of 0.5 s was reached" in limited.err
     assert len(partial(cache)) == 1

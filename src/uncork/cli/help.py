@@ -28,7 +28,7 @@ class PlainCommand(TyperCommand):
 
     def _with_new_names(self, ctx: Any, args: list[str]) -> list[str]:
         renamed = []
-        for arg, following in zip(args, [*args[1:], "-"], strict=True):
+        for arg, following in zip(args, [*args[1:], "-"], strict=False):
             old, equals, value = arg.partition("=")
             new, was = self.old_names.get(old, (old, None))
             if was is None or (was.alone and (equals or not following.startswith("-"))):
