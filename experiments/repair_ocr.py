@@ -106,7 +106,7 @@ def repaired(
     if margin is not None:
         command += ["--margin", str(margin)]
     if certificates is not None:
-        command += ["--certificates", str(certificates)]
+        command += ["--audit", str(certificates)]
     begun = time.perf_counter()
     subprocess.run(command, check=True)
     found: dict[str, Any] = json.loads(report.read_text("utf-8"))

@@ -71,7 +71,7 @@ def test_a_ball_and_a_margin(run: Run, model: Path, data: Path, tmp_path: Path) 
     ball, _ = read_domain(tmp_path / "d")
     assert ball.contains(x).all()
     assert ball.radius == pytest.approx(np.linalg.norm(x, axis=1).max())  # type: ignore[attr-defined]
-    run("activations", model, "--data", data, "-o", tmp_path / "d", "--margin", "0.5")
+    run("activations", model, "--data", data, "-o", tmp_path / "d", "--widen", "0.5")
     box, _ = read_domain(tmp_path / "d")
     width = np.ptp(x, axis=0)
     np.testing.assert_allclose(box.upper - box.lower, 2 * width)  # type: ignore[attr-defined]
@@ -98,7 +98,7 @@ def test_text_for_a_transformers_folder(run: Run, tmp_path: Path) -> None:
     [
         (["--limit", "0"], "--limit 0"),
         (["--batch-size", "0"], "--batch-size 0"),
-        (["--margin", "-1"], "--margin -1"),
+        (["--widen", "-1"], "--widen -1"),
         (["-o", "nowhere/d.npz"], "there is no folder"),
         (["--data", "nowhere.npy"], "nowhere.npy does not exist"),
         (["--data", ""], "--data: a name is empty"),

@@ -145,7 +145,7 @@ def test_certificates_that_cannot_be_read(
 @pytest.mark.parametrize("content", [b"x\n", b"\x93NUMPY\x01\x00", b"PK\x03\x04 cut short"])
 def test_reach_says_what_it_checks(run: Run, square: Path, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "c.txt").write_bytes(content)
-    said = run("reach", square, "--check", tmp_path / "c.txt").error
+    said = run("reach", square, "--verify", tmp_path / "c.txt").error
     assert "c.txt: not a file of uncork reach --certificates: no zip archive" in said
     assert "pickle" not in said
 

@@ -49,7 +49,7 @@ def test_each_format_is_written(run: Run, tmp_path: Path, suffix: str) -> None:
     [  # and every picture of the gallery: tests/docs/test_site.py
         (["--figure", 2, "--what", "regions"], "4 classes, and each of them can win"),
         (["--figure", 7], "6 of 6 rankings, without a bias"),
-        (["--figure", 8, "--bias", "--domain", "box:0.05"], "2 of 24 rankings, with a bias"),
+        (["--figure", 8, "--with-bias", "--domain", "box:0.05"], "2 of 24 rankings, with a bias"),
         (["--random", "-C", 4, "-d", 1, "--what", "braid"], "2 of 24 rankings, without a bias"),
         (["--random", "-C", 60, "-d", 3, "--what", "hull"], "39 of 60 classes can never win"),
     ],
@@ -63,7 +63,7 @@ def test_pictures_say_what_is_true_of_the_head(
 
 
 def test_every_feasible_ranking_is_named(run: Run, tmp_path: Path) -> None:
-    run("draw", "--figure", 8, "--bias", "--extent", 2.2, "-o", tmp_path / "figure.svg")
+    run("draw", "--figure", 8, "--with-bias", "--extent", 2.2, "-o", tmp_path / "figure.svg")
     named = set(re.findall(r"^[A-D]{4}$", words(tmp_path / "figure.svg"), re.MULTILINE))
     truth = {"".join("ABCD"[i] for i in r.order) for r in rankings(example(8, bias=True))}
     assert named <= truth

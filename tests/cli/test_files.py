@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import typing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from uncork import UncorkError
-from uncork.cli import app
-from uncork.cli.files import Reads, Writes, check_files, marks
+from uncork.cli import program
+from uncork.cli.files import check_files
+from uncork.cli.parameters import Reads, Writes, marks, parameters
 
-COMMANDS = {
-    command.name or command.callback.__name__: command.callback.__wrapped__
-    for command in app.registered_commands
-}
+COMMANDS = {name: program.command(name) for names in program.COMMANDS.values() for name in names}
 # What a value may be that names a file: by itself, or behind an @.
 PLAIN, AT = "{}", "@{}"
 FORMS = {"the domain": AT, "the classes": AT}
 PAIRS = [
     (name, output, given)
     for name, command in COMMANDS.items()
-    for output, wrote in marks(command).items()
-    if isinstance(wrote, Writes)
-    for given, read in marks(command).items()
-    if isinstance(read, Reads)
+    for output in marks(command, Writes)
+    for given in marks(command, Reads)
 ]
 # Metavars of parameters that are no files.
 NO_FILES = {
     "NAME", "N", "SHARE", "SECONDS", "TEXT", "GROUP", "HOST:PORT", "NUMBER", "T", "K", "A,B",
-    "A,B,…", "C", "R", "FOLDER", "LOGITS",
+    "A,B,…", "C", "R", "FOLDER", "LOGITS", "D", "S", "N,…", "D,…", "ALPHA", "ADDRESS", "PORT",
+    "text|markdown|csv|latex|json", "unargmaxable|iterations",
 }  # fmt: skip
 
 
@@ -45,10 +41,8 @@ def test_an_output_that_would_overwrite_an_input_is_refused(
 ) -> None:
     command, file = COMMANDS[name], tmp_path / "both.npz"
     file.write_bytes(b"an input")
-    hint = typing.get_type_hints(command, include_extras=True)[given]
-    mark = marks(command)[given]
-    assert isinstance(mark, Reads)
-    values = {output: str(file), given: value_for(mark, hint, file)}
+    hint = parameters(command)[given].annotation
+    values = {output: str(file), given: value_for(marks(command, Reads)[given], hint, file)}
     with pytest.raises(UncorkError, match="would overwrite"):
         check_files(command, values)
     assert file.read_bytes() == b"an input"
@@ -64,12 +58,12 @@ def test_the_pairs_are_those_that_there_are() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_parameter_that_names_a_file_says_whether_it_is_read_or_written(name: str) -> None:
     command = COMMANDS[name]
-    hints = typing.get_type_hints(command, include_extras=True)
-    for parameter, hint in hints.items():
-        for info in getattr(hint, "__metadata__", ()):
+    named = {**marks(command, Reads), **marks(command, Writes)}
+    for name, parameter in parameters(command).items():
+        for info in getattr(parameter.annotation, "__metadata__", ()):
             metavar = getattr(info, "metavar", None)
             if metavar is not None and metavar not in NO_FILES:
-                assert parameter in marks(command), (parameter, metavar)
+                assert name in named, (name, metavar)
 
 
 @pytest.mark.parametrize("first", ["--report", "--certificates"])

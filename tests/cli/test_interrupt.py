@@ -21,7 +21,7 @@ from uncork.report import page
 
 # By their names: in their packages the functions stand before the modules.
 deciding = import_module("uncork.auditing.run")
-showing = import_module("uncork.cli.show")
+showing = import_module("uncork.cli.commands.show")
 
 SOURCE = Path(uncork.__file__).parents[1]
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -87,7 +87,8 @@ def test_a_time_limit_leaves_the_rest_undecided_and_resume_completes_it(
     assert limited.status == 0
     found = limited.json()
     assert found["counts"]["undecided"] > 0
-    assert found["undecided"][0]["reason"] == "the time limit of 0.5 s was reached"
+    # On a busy machine it adds that nothing new was decided by then.
+    assert found["undecided"][0]["reason"].startswith("the time limit of 0.5 s was reached")
     assert sum(found["counts"].values()) == 1000
     assert "the time limit of 0.5 s was reached" in limited.err
     assert len(partial(cache)) == 1
@@ -111,17 +112,19 @@ def test_an_audit_of_some_classes_or_one_that_got_less_far_leaves_the_other_alon
     stopped = run("audit", path, "--classes", "0-99", "--time-limit", "1e-9")
     assert "--resume continues" in stopped.err
     assert len(partial(cache)) == 2
-    assert "starting anew" not in run("audit", path, "--classes", "0-99", "--resume").err
+    assert (
+        "starting from the beginning" not in run("audit", path, "--classes", "0-99", "--resume").err
+    )
     assert partial(cache) == [kept]
     again = run("audit", path, "--algorithm", "reference", "--time-limit", "1e-9")
-    assert "fewer than the" in again.err
+    assert "an earlier run decided" in again.err
     assert kept.read_bytes() == content
 
 
 def test_another_domain_resumes_nothing(run: Run, long: Path, cache: Path) -> None:
     run("audit", long, "--algorithm", "reference", "--time-limit", "0.2", "--quiet")
     ran = run("audit", long, "--domain", "ball:3", "--classes", "0-9", "--resume")
-    assert "starting anew" in ran.err
+    assert "starting from the beginning" in ran.err
     assert len(partial(cache)) == 1
 
 

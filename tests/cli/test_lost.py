@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from importlib import import_module
 from pathlib import Path
-from typing import TextIO
 
 import pytest
 from running import Run
@@ -59,13 +57,13 @@ def test_mistakes_are_answered_in_one_line(
 def test_a_table_that_cannot_be_written_leaves_the_one_before(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(rows: object, file: TextIO) -> None:
-        file.write("init,bias")
+    def full(path: Path, text: str, **more: object) -> None:
+        path.write_bytes(b"init,bias")
         raise OSError(28, "No space left on device")
 
     path = tmp_path / "lost.csv"
     path.write_text("earlier")
-    monkeypatch.setattr(import_module("uncork.cli.lost"), "_csv_rows", full)
+    monkeypatch.setattr(Path, "write_text", full)
     ran = run("lost", "-C", "4", "-d", "1", "--heads", 1, "--csv", path, "--quiet")
     assert ran.error == f"uncork: error: {path} cannot be written: No space left on device"
     assert path.read_text() == "earlier"

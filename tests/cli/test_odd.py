@@ -34,12 +34,12 @@ def test_the_summary_counts_them_and_how_many_are_lost(run: Run, model: list[obj
     out = run("audit", *model).out
     assert "rows of special tokens: 2\n" in out
     assert "rows of reserved or unused tokens: 1\n" in out
-    assert "rows past the vocabulary's end: 2, 2 of them never the argmax\n" in out
-    assert "rows that are all zero: 2, 2 of them never the argmax\n" in out
-    assert "rows equal to another: 4, 2 of them never the argmax\n" in out
-    assert "rows within rounding of another: 2, 1 of them never the argmax\n" in out
+    assert "rows past the vocabulary's end: 2, 2 of them unargmaxable\n" in out
+    assert "rows that are all zero: 2, 2 of them unargmaxable\n" in out
+    assert "rows equal to another: 4, 2 of them unargmaxable\n" in out
+    assert "rows within rounding of another: 2, 1 of them unargmaxable\n" in out
     some = run("audit", *model, "--classes", "padding").out
-    assert "rows past the vocabulary's end: 2, 2 of them never the argmax\n" in some
+    assert "rows past the vocabulary's end: 2, 2 of them unargmaxable\n" in some
     assert "special" not in some
 
 

@@ -137,8 +137,8 @@ def test_rows_made_equal_are_status_1_and_nothing_is_written(run: Run, tmp_path:
     np.savez(source, weight=np.array([[1, 0], [2, 0], [0, 1], [-1, -1]], np.float32))
     ran = run("prevent", source, "-o", out, *QUICK)
     assert ran.status == 1
-    assert "rows that differ have become equal, those of 0, 1:" in ran.out
-    assert "nothing written; try --how bias" in ran.out
+    assert "different rows have become equal, those of 0, 1:" in ran.out
+    assert "Nothing was written; try --how bias" in ran.out
     assert "tied classes have equal rows" not in ran.out
     assert not out.exists()
     ran = run("prevent", source, "-o", out, *QUICK, "--json", "-")

@@ -13,13 +13,10 @@ import pytest
 from running import Run
 
 import uncork
-from uncork.cli import app
+from uncork.cli import program
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = tuple(
-    command.name or command.callback.__name__  # type: ignore[union-attr]
-    for command in app.registered_commands
-)
+COMMANDS = tuple(name for names in program.COMMANDS.values() for name in names)
 
 
 def test_version(run: Run) -> None:
@@ -39,9 +36,9 @@ def test_help_lists_every_command(run: Run) -> None:
 
 
 def test_a_reader_that_leaves_is_no_error(square: Path) -> None:
-    program = "from uncork.cli import main; main()"
+    code = "from uncork.cli import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", program, "audit", str(square), "--json", "-"],
+        [sys.executable, "-c", code, "audit", str(square), "--json", "-"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -55,16 +52,16 @@ def test_a_reader_that_leaves_is_no_error(square: Path) -> None:
 
 @pytest.mark.parametrize("arguments", ["count -C 4 -d 2", "audit nowhere", "--version"])
 def test_a_closed_stdout_or_stderr_is_no_error(arguments: str) -> None:
-    program = f"{sys.executable} -m uncork {arguments} >&- 2>&-"
-    status = subprocess.run(["sh", "-c", program], check=False).returncode
+    line = f"{sys.executable} -m uncork {arguments} >&- 2>&-"
+    status = subprocess.run(["sh", "-c", line], check=False).returncode
     assert status == (2 if "nowhere" in arguments else 0)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.parametrize("arguments", ["count -C 4 -d 2", "--version"])
 def test_a_full_stdout_is_one_line(arguments: str) -> None:
-    program = f"{sys.executable} -m uncork {arguments} >/dev/full"
-    done = subprocess.run(["sh", "-c", program], check=False, stderr=subprocess.PIPE, text=True)
+    line = f"{sys.executable} -m uncork {arguments} >/dev/full"
+    done = subprocess.run(["sh", "-c", line], check=False, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (2, "uncork: error: No space left on device\n")
 
 

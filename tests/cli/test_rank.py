@@ -80,7 +80,7 @@ def test_an_array_that_may_be_outputs_is_said_to_be_taken_for_a_head(
 ) -> None:
     for name in ("logits.npy", "hidden.npy"):  # wider than long, longer than wide
         notes = run("rank", folder / name, "--json", "-").json()["notes"]
-        assert any("then --logits" in note for note in notes)
+        assert any("if this is a file of outputs, use --logits" in note for note in notes)
 
 
 def test_the_spectrum_is_drawn(run: Run, folder: Path) -> None:

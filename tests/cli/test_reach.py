@@ -42,7 +42,7 @@ def test_its_file_of_proofs_is_checked_and_a_changed_bound_is_found(
     ran = run("reach", model, "--certificates", proofs, "--quiet", "--jobs", "1")
     assert ran.status == 0
     assert "every bound is proven" in ran.out
-    ran = run("reach", model, "--check", proofs)
+    ran = run("reach", model, "--verify", proofs)
     assert ran.status == 0
     assert "every bound holds" in ran.out
     with np.load(proofs) as archive:
@@ -55,7 +55,7 @@ def test_its_file_of_proofs_is_checked_and_a_changed_bound_is_found(
     ):
         changed = tmp_path / f"{name}.npz"
         np.savez(changed, **{**members, name: change(members[name])})
-        ran = run("reach", model, "--check", changed, "--json", "-")
+        ran = run("reach", model, "--verify", changed, "--json", "-")
         assert ran.status == 1, name
         assert len(ran.json()["failed"]) == 3
 
@@ -64,7 +64,7 @@ def test_proofs_about_other_weights_prove_nothing(run: Run, model: Path, tmp_pat
     proofs, other = tmp_path / "bounds.npz", tmp_path / "other.npz"
     assert run("reach", model, "--certificates", proofs, "--no-rank", "--quiet").status == 0
     np.savez(other, weight=np.random.default_rng(0).standard_normal((15, 2)), bias=np.zeros(15))
-    assert "other weights" in run("reach", other, "--check", proofs).error
+    assert "other weights" in run("reach", other, "--verify", proofs).error
 
 
 def test_top_k_is_answered(run: Run, model: Path) -> None:
@@ -79,10 +79,10 @@ def test_top_k_is_answered(run: Run, model: Path) -> None:
         (["--top", "0"], "--top"),
         (["--no-rank", "--no-probability"], "nothing to do"),
         (["--temperature", "0"], "temperature"),
-        (["--check", "nowhere.npz"], "no such file"),
+        (["--verify", "nowhere.npz"], "no such file"),
         (["--classes", "99"], "99"),
-        (["--alpha", "1.5"], "--output entmax"),
-        (["--output", "entmax", "--alpha", "1"], "alpha"),
+        (["--alpha", "1.5"], "--transform entmax"),
+        (["--transform", "entmax", "--alpha", "1"], "alpha"),
         (["--above", "3"], "two classes"),
         (["--above", "a,b"], "class numbers"),
         (["--top-set", "3", "--prefix", "4"], "one question"),
@@ -103,8 +103,8 @@ def test_damaged_files_of_proofs_are_refused(run: Run, model: Path, tmp_path: Pa
     run("reach", model, "--certificates", proofs, "--quiet")
     damaged = tmp_path / "damaged.npz"
     damaged.write_bytes(proofs.read_bytes()[:700])
-    assert "damaged" in run("reach", model, "--check", damaged).error
-    assert "damaged" in run("reach", model, "--check", model).error
+    assert "damaged" in run("reach", model, "--verify", damaged).error
+    assert "damaged" in run("reach", model, "--verify", model).error
 
 
 @pytest.mark.parametrize(
@@ -134,14 +134,14 @@ def test_questions_about_the_order_are_answered_with_a_proof(
 def test_sparse_outputs_are_bounded_and_checked(run: Run, model: Path, tmp_path: Path) -> None:
     proofs = tmp_path / "sparse.npz"
     ran = run(
-        "reach", model, "--domain", "box:5", "--classes", "0,12,13", "--output", "sparsemax",
+        "reach", model, "--domain", "box:5", "--classes", "0,12,13", "--transform", "sparsemax",
         "--no-rank", "--certificates", proofs, "--json", "-", "--quiet",
     )  # fmt: skip
     rows = ran.json()["reach"]
     assert [row["whole_support"] for row in rows] == [False, False, False]  # no lead of one in ±5
     assert all(row["in_support"] for row in rows)
-    assert run("reach", model, "--check", proofs).status == 0
-    said = run("reach", model, "--classes", "0", "--output", "entmax", "--alpha", "1.2").out
+    assert run("reach", model, "--verify", proofs).status == 0
+    said = run("reach", model, "--classes", "0", "--transform", "entmax", "--alpha", "1.2").out
     assert "1.2-entmax: 0 of 1 never in the support, 1 can be all of it" in said
 
 
@@ -171,14 +171,14 @@ def test_a_masked_class_is_bounded_above_zero(run: Run, tmp_path: Path) -> None:
     assert "0 to 3.30755e-308" in ran.out
     assert "no lower bound above 0 for 1 of 2" in ran.out
     assert "nan" not in ran.out
-    assert run("reach", source, "--check", proofs).status == 0
+    assert run("reach", source, "--verify", proofs).status == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--temperature", "1e-300"), "temperature 1e-300 is too small"),
-        (("--output", "entmax", "--alpha", "1e308"), "alpha 1e+308 is too large"),
+        (("--transform", "entmax", "--alpha", "1e308"), "alpha 1e+308 is too large"),
     ],
 )
 def test_what_float64_cannot_square_is_answered_in_one_line(

@@ -36,7 +36,7 @@ def source(tmp_path: Path) -> Path:
 def test_every_class_of_the_written_file_is_proven(run: Run, source: Path, norm: str) -> None:
     lost = audit(load(source), device="cpu", jobs=1).unargmaxable
     out, proofs = source.with_name("b.npz"), source.with_name("p.npz")
-    asked = ("repair", source, "-o", out, "--norm", norm, "--proofs", proofs)
+    asked = ("repair", source, "-o", out, "--norm", norm, "--certificates", proofs)
     found = run(*asked, "--json", "-", *QUICK).json()
     assert found["counts"] == {"argmaxable": C, "unargmaxable": 0, "tied": 0, "undecided": 0}
     assert [entry["class"] for entry in found["freed"]] == lost.tolist()
@@ -107,8 +107,8 @@ def test_what_the_margin_adds_is_said_and_an_audit_of_the_copy_decides_all(
     np.savez(tmp_path / "a.npz", weight=weight, bias=bias)
     asked = ("repair", tmp_path / "a.npz", "-o", tmp_path / "b.npz", *QUICK)
     said = run(*asked).out
-    assert "brings them to a tie and the rest to a lead; proven: below" in said
-    assert "rows lie too near to others for biases to tell them apart in float32" in said
+    assert "brings them to a tie, the rest gives them the lead; proven: no change" in said
+    assert "rows are too close to others for a bias to tell them apart in float32" in said
     assert "win by less than" not in said
     found = run("audit", tmp_path / "b.npz", "--low-precision", "--json", "-", *QUICK).json()
     assert found["counts"]["argmaxable"] == 120
@@ -122,7 +122,7 @@ def test_an_earlier_audit_and_chosen_classes(run: Run, source: Path) -> None:
     run("audit", source, "--certificates", proofs, *QUICK)
     lost = audit(load(source), device="cpu", jobs=1).unargmaxable
     asked = ",".join(str(t) for t in lost[:2])
-    ran = run("repair", source, "-o", out, "--certificates", proofs, "--classes", asked, *QUICK)
+    ran = run("repair", source, "-o", out, "--audit", proofs, "--classes", asked, *QUICK)
     assert ran.status == 0, ran.out
     assert "2 classes freed" in ran.out
     after = audit(load(out), device="cpu", jobs=1)
@@ -138,7 +138,7 @@ def test_what_cannot_be_freed_is_status_1_and_nothing_is_written(run: Run, tmp_p
     ran = run("repair", source, "-o", out, "--domain", "box:-1,1;0,0", *QUICK)
     assert ran.status == 1
     assert "not freed: " in ran.out
-    assert "nothing written" in ran.out
+    assert "nothing was written" in ran.out
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
 
 
@@ -183,9 +183,9 @@ def test_ctrl_c_leaves_nothing_behind(
     def interrupted(*rest: object, **more: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(import_module("uncork.cli.repair"), where, interrupted)
-    outputs = ("-o", tmp_path / "b.npz", "--proofs", tmp_path / "p.npz", "--json", tmp_path / "j")
-    ran = run("repair", source, *outputs, *QUICK)
+    monkeypatch.setattr(import_module("uncork.cli.commands.repair"), where, interrupted)
+    outputs = ("-o", tmp_path / "b.npz", "--certificates", tmp_path / "p.npz")
+    ran = run("repair", source, *outputs, "--json", tmp_path / "j", *QUICK)
     assert (ran.status, ran.out) == (130, "")
     assert list(tmp_path.iterdir()) == [source]
 
@@ -193,8 +193,9 @@ def test_ctrl_c_leaves_nothing_behind(
 def test_what_cannot_be_written_leaves_nothing_of_the_rest(
     run: Run, source: Path, tmp_path: Path
 ) -> None:
-    outputs = ("-o", tmp_path / "b.npz", "--proofs", tmp_path / "p.npz", "--json", "/dev/full")
-    assert "/dev/full cannot be written: No space" in run("repair", source, *outputs, *QUICK).error
+    outputs = ("-o", tmp_path / "b.npz", "--certificates", tmp_path / "p.npz")
+    ran = run("repair", source, *outputs, "--json", "/dev/full", *QUICK)
+    assert "/dev/full cannot be written: No space" in ran.error
     assert list(tmp_path.iterdir()) == [source]
 
 
@@ -208,11 +209,11 @@ def test_what_cannot_be_written_leaves_nothing_of_the_rest(
         (("SOURCE", "-o", "x.npz", "--classes", "999"), "does not exist"),
         (("SOURCE", "-o", "x.npz", "--norm", "2"), "--norm"),
         (("SOURCE", "-o", "x.npz", "--activations", ""), "--activations: the name is empty"),
-        (("SOURCE", "-o", "x.npz", "--certificates", ""), "--certificates: the name is empty"),
+        (("SOURCE", "-o", "x.npz", "--audit", ""), "--audit: the name is empty"),
         (("no.npz", "-o", "x.npz", "--time-limit", "0"), "time limit must be positive, and is 0"),
         (("SOURCE", "-o", "x.npz", "--time-limit", "-1"), "time limit must be positive"),
         (("SOURCE", "-o", "x.npz", "--time-limit", "nan"), "time limit must be positive"),
-        (("SOURCE", "-o", "x.npz", "--proofs", "x.npz"), "would overwrite what -o writes"),
+        (("SOURCE", "-o", "x.npz", "--certificates", "x.npz"), "would overwrite what -o writes"),
         (("SOURCE", "-o", "x.npz", "--domain", "@x.npz"), "would overwrite the domain"),
         (("SOURCE", "-o", "x.npz", "--classes", "1,@x.npz"), "would overwrite the classes"),
         (("SOURCE", "-o", "x.npz", "--labels", "x.npz"), "would overwrite the labels"),

@@ -179,7 +179,7 @@ def test_commands_that_only_use_a_head_say_its_doubts_under_their_first_line(
     commands: list[list[object]] = [
         ["verify", proofs, model],
         ["reach", model, "--certificates", bounds],
-        ["reach", model, "--check", bounds],
+        ["reach", model, "--verify", bounds],
         ["reach", model, "--above", "1,2"],
         ["repair", model, "-o", tmp_path / "repaired.npz"],
         ["prevent", model, "-o", tmp_path / "prevented.npz", "--how", "bias"],

@@ -9,21 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from models import MAGIKA, MAGIKA_CONFIG, PP_OCR_V4
 from uncork import Ball, Head, UncorkError
-from uncork.cli.files import guarded
-from uncork.cli.show import show
+from uncork.cli.program import one_command
 from uncork.loading.contents import FoundDomain
 from uncork.loading.odd_rows import odd_rows
 from uncork.loading.source import open_source
 
-app = typer.Typer()
-app.command()(guarded(show))
+app = one_command("show")
 
 
 def run(*arguments: object) -> str:
@@ -73,7 +70,7 @@ def test_odd_rows_are_shown(tmp_path: Path) -> None:
     np.savez(tmp_path / "m.npz", weight=weight, bias=np.array([0.0, 1.0, 1.0, 0.0]))
     text = run(tmp_path / "m.npz")
     assert "2 in 1 groups: {1, 2}" in text
-    assert "1: 1: no say in the argmax" in text
+    assert "1: 1: no influence on the argmax" in text
     np.save(tmp_path / "zero.npy", weight * [1, 0])
     assert "1: 0" in run(tmp_path / "zero.npy")
 
@@ -150,7 +147,7 @@ def test_what_the_source_shows_of_the_domain_is_said_even_if_not_used(
     text = " ".join(run(tmp_path / "m.npy").split())
     assert "domain box:-100,100 (assumed)" in text
     assert "--domain auto would use ball:2: RMSNorm model.norm precedes the head" in text
-    assert "assumed for that, not seen: no weights are added to it" in text
+    assert "this assumes, without having seen it: no weights are added to it" in text
     text = " ".join(run(tmp_path / "m.npy", "--domain", "auto").split())
     assert "domain ball:2 (RMSNorm model.norm precedes the head)" in text
     assert "would use" not in text

@@ -18,7 +18,7 @@ from uncork.repair.prevention import Prevention
 
 @contextmanager
 def drafted(out: str, kind: str) -> Iterator[Path]:
-    """A name beside the file that `out` is, or is a link to; nothing is left under it."""
+    """A name beside the file that `out` is, or links to; no file is left under that name."""
     # The name as it was given tells the format; a link's file may be called anything.
     draft = Path(os.path.realpath(out)).with_name(f".{kind}-{os.getpid()}-{Path(out).name}")
     try:
@@ -28,7 +28,7 @@ def drafted(out: str, kind: str) -> Iterator[Path]:
 
 
 def put_in_place(draft: Path, out: str) -> None:
-    """Let the draft be the file from now on."""
+    """Replace the file by the draft."""
     try:
         os.replace(draft, os.path.realpath(out))  # a link stays one
     except OSError as error:
@@ -55,8 +55,8 @@ def read_back(found: Found, made: Prevention | Repair, draft: Path) -> Head:
         larger = ", or choose a larger --scale" if isinstance(made, Prevention) else ""
         raise UncorkError(f"{found.contents.path}: {rounded}: scale the weights up first{larger}")
     raise UncorkError(
-        f"{found.contents.path}: the changed copy is not read back as the head that was written: "
-        "write .npz instead, and please report this"
+        f"{found.contents.path}: the changed copy reads back as another head than was "
+        "written: write .npz instead, and please report this"
     )
 
 
@@ -71,7 +71,7 @@ def _is(head: Head, made: Prevention | Repair) -> bool:
 
 
 def _rounded_away(head: Head, made: Prevention | Repair) -> str | None:
-    """What to say of a bias that is as it was written, and too small for its type to hold."""
+    """What to say of a bias that was written as asked but is too small for its type."""
     if head.bias is None or made.bias is None or not _has_weight(head, made):
         return None
     if not np.array_equal(head.bias, made.bias.astype(head.bias.dtype)):

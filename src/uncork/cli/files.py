@@ -1,83 +1,86 @@
-"""Which of a command's parameters name files: from here no result overwrites an input.
-
-A parameter says so in its own annotation, beside the help that people read:
-
-    labels: Annotated[str | None, typer.Option(help="…"), Reads("the labels")] = None
-    report: Annotated[str | None, typer.Option(help="…"), Writes("--report")] = None
-
-and `guarded` looks at both before the command does anything.
-"""
+"""No result overwrites an input: the files of a command, looked at before it begins."""
 
 from __future__ import annotations
 
-import functools
-import typing
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping
+from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any
 
-from uncork.cli.output import check_outputs
-from uncork.store.default import default_store
+from uncork.cli.parameters import Command, Reads, Writes, marks
+from uncork.core.errors import UncorkError
+
+_TO_STDOUT = ("--json", "--output", "--csv")  # what "-" can stand for in some command
+# What a model's folder is made of. Other files in it, such as earlier results, may be overwritten.
+_OF_MODELS = (
+    "*.safetensors", "*.bin", "*.pt", "*.pth", "*.onnx", "*.gguf", "*.keras", "*.h5", "*.tflite",
+    "*.skops", "*.model", "*config.json", "*.index.json", "*vocab*", "*token*", "merges.txt",
+    "labels.txt", "classes.txt",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Reads:
-    """A parameter that names an input: a file, a folder, a store, or text with @FILE in it.
-
-    `files` gives the names that its value stands for, where these are not the value itself.
-    """
-
-    what: str
-    files: Callable[[Any], list[str]] | None = None
-
-    def named(self, value: Any) -> dict[str, str | None]:
-        if self.files is None:
-            return {self.what: value}
-        return {f"{self.what} {name}": name for name in self.files(value)}
-
-
-@dataclass(frozen=True)
-class Writes:
-    """A parameter that names a result's file."""
-
-    option: str
-
-
-def stores(store: str | None) -> list[str]:
-    """The store that was named, and the user's own otherwise."""
-    return [default_store(create=False) if store is None else store]
-
-
-@functools.cache
-def marks(command: Callable[..., Any]) -> dict[str, Reads | Writes]:
-    """The command's parameters that name files."""
-    hints = typing.get_type_hints(command, include_extras=True)
-    return {
-        name: mark
-        for name, hint in hints.items()
-        for mark in getattr(hint, "__metadata__", ())
-        if isinstance(mark, Reads | Writes)
-    }
-
-
-def check_files(command: Callable[..., Any], given: Mapping[str, Any]) -> None:
+def check_files(command: Command, given: Mapping[str, Any]) -> None:
     """Raise if a result of the command could not be written, or would overwrite an input."""
-    outputs: dict[str, str | None] = {}
+    outputs = {mark.option: given.get(name) for name, mark in marks(command, Writes).items()}
     inputs: dict[str, str | None] = {}
-    for name, mark in marks(command).items():
-        if isinstance(mark, Writes):
-            outputs[mark.option] = given.get(name)
-        else:
-            inputs |= mark.named(given.get(name))
+    for name, mark in marks(command, Reads).items():
+        inputs |= mark.named(given.get(name))
     check_outputs(outputs, inputs)
 
 
-def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, begun only once its files have been looked at."""
+def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | None]) -> None:
+    """Raise before any work if a result could not be written, or would overwrite an input (or a
+    store, which may not exist yet).
 
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        check_files(command, given)
-        command(**given)
+    An input is a file, a model's folder, or an option's text that names files by @.
+    """
+    taken = {
+        os.path.realpath(file): name for name, text in inputs.items() for file in _files_of(text)
+    }
+    folders = {place: name for place, name in taken.items() if os.path.isdir(place)}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        if path == "-":
+            if option not in _TO_STDOUT:
+                raise UncorkError(f"{option} - cannot be written: only --json goes to stdout")
+            continue
+        check_writable(path, option)
+        place = os.path.realpath(path)
+        if place in taken and place != os.devnull:
+            raise UncorkError(f"{option} {path} would overwrite {taken[place]}")
+        for folder, name in folders.items():
+            inside = os.path.dirname(place) == folder and os.path.exists(place)
+            if inside and any(fnmatch(os.path.basename(place), like) for like in _OF_MODELS):
+                raise UncorkError(f"{option} {path} would overwrite a file of {name}")
+        taken[place] = f"what {option} writes"
 
-    return run
+
+def _files_of(text: str | None) -> list[str]:
+    """The files an input's text may mean: `model.onnx`, `sqlite:///results.db`, `0-9,@more.txt`."""
+    if not text:
+        return []
+    named = [part.strip()[1:] for part in text.split(",") if part.strip().startswith("@")]
+    return [text.removeprefix("sqlite:///"), text.removeprefix("@"), *named]
+
+
+def check_writable(path: str | None, option: str) -> None:
+    """Raise before any work if a result could not be written to that file ("-" is stdout)."""
+    if path is None or path == "-":
+        return
+    target = Path(path)
+    try:
+        if not path:
+            problem = "the name is empty"
+        elif target.is_dir():
+            problem = "it is a folder"
+        elif not target.parent.is_dir():
+            problem = f"there is no folder {target.parent}"
+        elif not os.access(target if target.exists() else target.parent, os.W_OK):
+            problem = "permission denied"
+        else:
+            return
+    except (OSError, ValueError) as error:
+        problem = str(getattr(error, "strerror", None) or error)
+    raise UncorkError(f"{option} {path} cannot be written: {problem}")

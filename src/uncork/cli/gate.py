@@ -1,4 +1,4 @@
-"""The gate for pipelines: which classes an audit fails on, compared with an earlier one or not."""
+"""The gate for pipelines: which classes make an audit fail, alone or against an earlier one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Baseline:
     def check(self, head: Head) -> None:
         """Raise if it cannot tell which classes of the head were unargmaxable then.
 
-        A vocabulary that changed its size has moved its numbers: there only labels tell.
+        A vocabulary of another size has other numbers: then only labels tell.
         """
         labelled = self.labels is not None and head.labels is not None
         if self.unargmaxable and self.classes != head.classes and not labelled:
@@ -54,7 +54,7 @@ def read_baseline(path: str) -> Baseline:
     file = Path(path)
     try:
         if file.stat().st_size > _MOST_BYTES:
-            raise UncorkError(f"baseline {path} is too large for an audit")
+            raise UncorkError(f"baseline {path} is too large to be an audit")
         with file.open("rb") as opened:
             start = opened.read(2)
     except OSError as error:
@@ -64,24 +64,24 @@ def read_baseline(path: str) -> Baseline:
         return Baseline(path, audit.classes, frozenset(audit.unargmaxable.tolist()), None)
     try:
         content = json.loads(file.read_text("utf-8"))
-        lost = content["unargmaxable"]
-        ids = frozenset(int(entry["class"]) for entry in lost)
+        entries = content["unargmaxable"]
+        ids = frozenset(int(entry["class"]) for entry in entries)
         # Without labels the JSON names a class by its number.
-        named = all(entry["label"] != str(entry["class"]) for entry in lost)
-        labels = frozenset(str(entry["label"]) for entry in lost) if named else None
+        named = all(entry["label"] != str(entry["class"]) for entry in entries)
+        labels = frozenset(str(entry["label"]) for entry in entries) if named else None
         return Baseline(path, int(content["classes"]), ids, labels)
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UncorkError(
-            f"baseline {path} is no audit: give what --json or --certificates wrote"
+            f"baseline {path} is not an audit: give a file that --json or --certificates wrote"
         ) from None
 
 
 def failing(audit: Audit, baseline: Baseline | None) -> np.ndarray:
     """Classes the gate fails on: unargmaxable, and not known to be so from the baseline."""
-    lost = audit.unargmaxable
+    found = audit.unargmaxable
     if baseline is None:
-        return lost
-    return np.array([t for t in lost.tolist() if not baseline.knows(audit, t)], dtype=np.int64)
+        return found
+    return np.array([t for t in found.tolist() if not baseline.knows(audit, t)], dtype=np.int64)
 
 
 def write_junit(audit: Audit, failed: Iterable[int], undecided: Iterable[int], path: str) -> None:
@@ -105,13 +105,13 @@ def write_junit(audit: Audit, failed: Iterable[int], undecided: Iterable[int], p
     )
     for t in failed:
         case = ElementTree.SubElement(suite, "testcase", classname=source, name=_name(audit, t))
-        thieves = ", ".join(
-            f"{shown(thief['label'])} {thief['weight']:.0%}" for thief in audit.stolen_by(t, 3)
+        mixture = ", ".join(
+            f"{shown(part['label'])} {part['weight']:.0%}" for part in audit.stolen_by(t, 3)
         )
         text = f"proven: no input in {printable(str(audit.domain))} makes it the argmax"
         failure = ElementTree.SubElement(case, "failure", type="unargmaxable", message=text)
-        taken = [f"its place is taken by {thieves}"] if thieves else []
-        failure.text = "\n".join([*doubt_lines(audit.reading), *taken]) or None
+        beaten = [f"beaten everywhere by the mixture {mixture}"] if mixture else []
+        failure.text = "\n".join([*doubt_lines(audit.reading), *beaten]) or None
     for t in undecided:
         case = ElementTree.SubElement(suite, "testcase", classname=source, name=_name(audit, t))
         why = printable(audit.proofs.reasons.get(t, ""))

@@ -1,85 +1,360 @@
-"""Options that several commands take, said once."""
+"""The options that commands share. Each is declared here once and means the same everywhere."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from uncork.cli.files import Reads, Writes, stores
+from uncork.cli.help import DECIDE, DOMAIN, INPUT, OUTPUT, RUN
+from uncork.cli.parameters import Reads, Was, Writes
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
 from uncork.core.progress import silence
 from uncork.domain import parse_domain
+from uncork.loading.chosen_classes import HELP as _CLASSES
+from uncork.loading.source import Found, find
+from uncork.report.formats import FORMATS
+from uncork.theory.random_heads import random_head
 
+DEFAULT_DOMAIN = "box:100"
 
-class Device(str, Enum):
-    """Where the products are computed."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
+# ---- Input: which head -----------------------------------------------------------------------
 
 Source = Annotated[
     str,
     typer.Argument(help="Model file, Hugging Face folder, or hf:owner/name.", metavar="SOURCE"),
     Reads("the model"),
 ]
-Base = Annotated[
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """Which tensors of the source are the head, where that is not left to uncork."""
+
+    base: Annotated[
+        str | None,
+        typer.Option(
+            help="Model to merge an adapter (LoRA …) into: folder or hf:owner/name.",
+            metavar="SOURCE",
+            rich_help_panel=INPUT,
+        ),
+        Reads("the base model"),
+    ] = None
+    weight: Annotated[
+        str | None,
+        typer.Option(help="Name of the weight tensor.", metavar="NAME", rich_help_panel=INPUT),
+    ] = None
+    bias: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the bias tensor.",
+            metavar="NAME",
+            rich_help_panel=INPUT,
+        ),
+        Was("--bias-name"),
+    ] = None
+    transpose: Annotated[
+        bool,
+        typer.Option(
+            "--transpose", help="Classes are the weight's columns.", rich_help_panel=INPUT
+        ),
+    ] = False
+
+    def find(self, source: str, **more: Any) -> Found:
+        """The head of the source, read with these options and more of `uncork.load`."""
+        return find(source, **self.as_dict(), **more)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "weight": self.weight, "bias": self.bias, "transpose": self.transpose,
+            "base": self.base,
+        }  # fmt: skip
+
+    def given(self) -> tuple[str, ...]:
+        """The options as they were typed."""
+        texts = {"--base": self.base, "--weight": self.weight, "--bias": self.bias}
+        parts = [part for option, text in texts.items() if text for part in (option, text)]
+        return (*parts, "--transpose") if self.transpose else tuple(parts)
+
+
+# For a command that reads a model only to run it.
+Weight = Annotated[
     str | None,
-    typer.Option(
-        help="Model that an adapter (LoRA …) is merged into: folder or hf:owner/name.",
-        metavar="SOURCE",
-    ),
-    Reads("the base model"),
+    typer.Option(help="Name of the weight tensor.", metavar="NAME", rich_help_panel=INPUT),
 ]
-Weight = Annotated[str | None, typer.Option(help="Name of the weight tensor.", metavar="NAME")]
-Bias = Annotated[str | None, typer.Option(help="Name of the bias tensor.", metavar="NAME")]
-Transpose = Annotated[bool, typer.Option("--transpose", help="Classes are the weight's columns.")]
-DropBias = Annotated[bool, typer.Option("--drop-bias", help="Leave the bias out: z = W x alone.")]
+DropBias = Annotated[
+    bool,
+    typer.Option("--drop-bias", help="Leave the bias out: z = W x.", rich_help_panel=INPUT),
+]
 Labels = Annotated[
     str | None,
-    typer.Option(help="File with one label a line, or JSON.", metavar="FILE"),
+    typer.Option(
+        help="File with one label per line, or JSON.", metavar="FILE", rich_help_panel=INPUT
+    ),
     Reads("the labels"),
 ]
-Domain = Annotated[
-    str | None,
-    typer.Option(
-        help="Inputs that can arrive: box:R, box:LO,HI, ball:R, unbounded, @FILE, or auto: what "
-        "the source shows of what precedes the head.",
-        show_default="box:100",
+
+
+class Init(str, Enum):
+    """How the weights of a random head are drawn."""
+
+    normal = "normal"
+    uniform = "uniform"
+
+
+@dataclass(frozen=True)
+class RandomHead:
+    """The size of a random head, and how it is drawn."""
+
+    classes: Annotated[
+        int | None,
+        typer.Option(
+            "-C",
+            "--number-of-classes",
+            help="Random head: number of classes.",
+            metavar="N",
+            rich_help_panel=INPUT,
+        ),
+        Was("--classes"),
+    ] = None
+    features: Annotated[
+        int | None,
+        typer.Option(
+            "-d",
+            "--features",
+            help="Random head: number of features.",
+            metavar="D",
+            rich_help_panel=INPUT,
+        ),
+    ] = None
+    init: Annotated[
+        Init,
+        typer.Option(help="Random head: entries from N(0, 1) or U(−1, 1).", rich_help_panel=INPUT),
+    ] = Init.normal
+    seed: Annotated[
+        int,
+        typer.Option(
+            help="Random head: the same seed gives the same head.",
+            metavar="S",
+            rich_help_panel=INPUT,
+        ),
+    ] = 0
+
+    def draw(self, bias: bool, domain: str) -> Head:
+        if self.classes is None or self.features is None:
+            raise UncorkError("how many classes and features? give -C and -d")
+        inputs = parse_domain(domain)
+        return random_head(self.classes, self.features, self.init.value, bias, self.seed, inputs)
+
+
+# ---- Domain ----------------------------------------------------------------------------------
+
+
+def _domain(default: str) -> Any:
+    return typer.Option(
+        "--domain",
+        help="Inputs that can reach the head: box:R, box:LO,HI, ball:R, unbounded, @FILE, or auto "
+        "(what the model shows of the layers before the head).",
+        show_default=default,
         metavar="SPEC",
-    ),
-    Reads("the domain"),
-]
-Json = Annotated[
-    str | None,
-    typer.Option("--json", help="Write the result as JSON (- for stdout).", metavar="FILE"),
-    Writes("--json"),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.", callback=silence)]
-OnDevice = Annotated[Device, typer.Option(help="Where to compute; auto: the GPU if there is one.")]
-Jobs = Annotated[
-    int | None, typer.Option(help="Threads to use.", show_default="every core", metavar="N")
-]
-
-StoreUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        help="File or postgresql:// URL that results are kept in.",
-        show_default="$UNCORK_STORE, or a file in your data folder",
-        metavar="URL",
-    ),
-    Reads("the store", stores),
-]
-StoredName = Annotated[
-    str | None, typer.Option(help="Only audits with this in their name.", metavar="TEXT")
-]
-StoredGroup = Annotated[str | None, typer.Option(help="Only this group.", metavar="GROUP")]
+        rich_help_panel=DOMAIN,
+    )
 
 
-def checked_domain(text: str | None) -> None:
+Domain = Annotated[str | None, _domain(DEFAULT_DOMAIN), Reads("the domain")]
+DomainOfPictures = Annotated[str, _domain("unbounded"), Reads("the domain")]
+
+
+def check_domain(text: str | None) -> None:
     """Raise before a file is opened if the domain's text means nothing."""
     if text is not None and text.strip() != "auto":
         parse_domain(text)
+
+
+# ---- What to decide --------------------------------------------------------------------------
+
+Classes = Annotated[
+    str | None,
+    typer.Option(help=_CLASSES, metavar="WHICH", rich_help_panel=DECIDE),
+    Reads("the classes"),
+]
+
+
+class Algorithm(str, Enum):
+    """Ours, or the paper's as it is written."""
+
+    fast = "fast"
+    reference = "reference"
+
+
+@dataclass(frozen=True)
+class Search:
+    """How far an audit goes, and with which algorithm."""
+
+    approximate: Annotated[
+        bool,
+        typer.Option(
+            "--approximate",
+            help="Screen only; classes that it does not prove argmaxable are reported as "
+            "potentially unargmaxable.",
+            rich_help_panel=DECIDE,
+        ),
+    ] = False
+    patience: Annotated[
+        int | None,
+        typer.Option(
+            help="Reflections before screening gives up on a class.",
+            metavar="N",
+            rich_help_panel=DECIDE,
+        ),
+    ] = None
+    algorithm: Annotated[
+        Algorithm,
+        typer.Option(
+            help="fast, or reference: the paper's, one class at a time.", rich_help_panel=DECIDE
+        ),
+    ] = Algorithm.fast
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "approximate": self.approximate, "patience": self.patience,
+            "algorithm": self.algorithm.value,
+        }  # fmt: skip
+
+
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        help="Stop searching after this time; what is left stays undecided.",
+        metavar="SECONDS",
+        rich_help_panel=RUN,
+    ),
+]
+
+# ---- Output ----------------------------------------------------------------------------------
+
+Json = Annotated[
+    str | None,
+    typer.Option(
+        "--json",
+        help="Write the result as JSON (- for stdout).",
+        metavar="FILE",
+        rich_help_panel=OUTPUT,
+    ),
+    Writes("--json"),
+]
+Certificates = Annotated[
+    str | None,
+    typer.Option(
+        help="Write the proofs to this file, for uncork verify.",
+        metavar="FILE",
+        rich_help_panel=OUTPUT,
+    ),
+    Writes("--certificates"),
+]
+
+
+def _known_format(name: str) -> str:
+    if name not in FORMATS:
+        raise typer.BadParameter(f"{name!r}: expected {', '.join(FORMATS)}")
+    return name
+
+
+Format = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        help="How to write the result.",
+        metavar="|".join(FORMATS),
+        callback=_known_format,
+        autocompletion=lambda: list(FORMATS),
+        rich_help_panel=OUTPUT,
+    ),
+]
+Plot = Annotated[
+    str | None,
+    typer.Option(
+        help="Draw the result: .png, .svg or .pdf.", metavar="FILE", rich_help_panel=OUTPUT
+    ),
+    Writes("--plot"),
+]
+Picture = Annotated[
+    str,
+    typer.Option(
+        "-o",
+        "--output",
+        help="The picture to write: .png, .svg or .pdf.",
+        metavar="FILE",
+        rich_help_panel=OUTPUT,
+    ),
+    Writes("--output"),
+]
+
+# ---- The store -------------------------------------------------------------------------------
+
+
+def chosen_store(store: str | None) -> str:
+    """The store that was named, else the user's own."""
+    from uncork.store.default import default_store
+
+    return default_store(create=False) if store is None else store
+
+
+def _store(panel: str) -> Any:
+    return typer.Option(
+        "--store",
+        help="File or postgresql:// URL of the store that holds results.",
+        show_default="$UNCORK_STORE, or a file in your data folder",
+        metavar="URL",
+        rich_help_panel=panel,
+    )
+
+
+_StoreFiles = Reads("the store", lambda store: [chosen_store(store)])
+StoreToWrite = Annotated[str | None, _store(OUTPUT), _StoreFiles]
+StoreToRead = Annotated[str | None, _store(INPUT), _StoreFiles]
+StoredName = Annotated[
+    str | None,
+    typer.Option(
+        help="Only audits with this in their name.", metavar="TEXT", rich_help_panel=INPUT
+    ),
+]
+StoredGroup = Annotated[
+    str | None,
+    typer.Option(help="Only audits of this group.", metavar="GROUP", rich_help_panel=INPUT),
+]
+
+# ---- Run -------------------------------------------------------------------------------------
+
+
+class Device(str, Enum):
+    """Where matrix products are computed."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+OnDevice = Annotated[
+    Device,
+    typer.Option(help="Where to compute; auto: on the GPU if there is one.", rich_help_panel=RUN),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        help="Threads to use.", show_default="all cores", metavar="N", rich_help_panel=RUN
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Continue where an earlier run stopped.", rich_help_panel=RUN),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", help="Show no progress and no notices.", callback=silence, rich_help_panel=RUN
+    ),
+]

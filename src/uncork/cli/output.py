@@ -1,32 +1,23 @@
-"""What every command shares: the console, JSON results, errors, checks on files to be written."""
+"""What commands print: the console, JSON, errors and notices on stderr, progress."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import sys
-from collections.abc import Mapping
-from fnmatch import fnmatch
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
-from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.core.progress import Progress, ProgressBar
 from uncork.core.reading import Reading, doubt_lines
 from uncork.core.text import printable, visible
 from uncork.core.whole_file import whole_file
 
 _PIPE_WIDTH = 120  # columns where there is no terminal to ask
 _LONGEST_LABEL = 40
-_TO_STDOUT = ("--json", "--output", "--csv")  # what "-" can stand for in some command
-# What a model's folder is made of. Other files in it, earlier results say, may be written again.
-_OF_MODELS = (
-    "*.safetensors", "*.bin", "*.pt", "*.pth", "*.onnx", "*.gguf", "*.keras", "*.h5", "*.tflite",
-    "*.skops", "*.model", "*config.json", "*.index.json", "*vocab*", "*token*", "merges.txt",
-    "labels.txt", "classes.txt",
-)  # fmt: skip
 
 
 class _Output(Console):
@@ -47,76 +38,46 @@ def fail(message: str) -> None:
 
 
 def note(message: str) -> None:
-    """One line on stderr that is no result."""
+    """One line on stderr that is not a result."""
     sys.stderr.write(f"uncork: {printable(' '.join(message.split()))}\n")
 
 
+def watched(quiet: bool) -> bool:
+    """Whether somebody wants to see progress: stderr is a terminal, and not with --quiet."""
+    return not quiet and sys.stderr.isatty()
+
+
+def progress_bar(quiet: bool) -> Progress:
+    """A bar on stderr where somebody watches it."""
+    return ProgressBar() if watched(quiet) else Progress()
+
+
 def shown(label: str) -> str:
-    """A label as text for a terminal: nothing in it can steer, hide or overflow the line."""
+    """A label as text for a terminal: nothing in it can move the cursor, hide or overflow."""
     return visible(label, _LONGEST_LABEL)
 
 
+def some_labels(head: Head, classes: np.ndarray, most: int = 10) -> str:
+    """The labels of the first classes, and how many more there are."""
+    rest = len(classes) - most
+    listed = ", ".join(shown(head.label(int(t))) for t in classes[:most])
+    return listed + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def print_head(out: Console, source: str, head: Head) -> None:
+    """The first line of a result: which head it is about, and its inputs; then what is doubtful."""
+    out.print(
+        f"{printable(source)}: {head.classes:,} classes × {head.features:,} features; "
+        f"inputs in {printable(str(head.domain))}",
+        soft_wrap=True,
+    )
+    print_doubts(out, head.reading)
+
+
 def print_doubts(out: Console, reading: Reading | None) -> None:
-    """What is doubtful about the head, a line each: right under the first line of a result."""
+    """What is doubtful about the head, one line each: directly under the first line of a result."""
     for line in doubt_lines(reading):
         out.print(line, style="bold", soft_wrap=True)
-
-
-def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | None]) -> None:
-    """Raise before any work if a result could not be written, or would overwrite an input (or a
-    store, which may be about to be made).
-
-    An input is a file, a model's folder, or an option's text that names files by @.
-    """
-    taken = {
-        os.path.realpath(file): name for name, text in inputs.items() for file in _files_of(text)
-    }
-    folders = {place: name for place, name in taken.items() if os.path.isdir(place)}
-    for option, path in outputs.items():
-        if path is None:
-            continue
-        if path == "-":
-            if option not in _TO_STDOUT:
-                raise UncorkError(f"{option} - cannot be written: only --json goes to stdout")
-            continue
-        check_writable(path, option)
-        place = os.path.realpath(path)
-        if place in taken and place != os.devnull:
-            raise UncorkError(f"{option} {path} would overwrite {taken[place]}")
-        for folder, name in folders.items():
-            inside = os.path.dirname(place) == folder and os.path.exists(place)
-            if inside and any(fnmatch(os.path.basename(place), like) for like in _OF_MODELS):
-                raise UncorkError(f"{option} {path} would overwrite a file of {name}")
-        taken[place] = f"what {option} writes"
-
-
-def _files_of(text: str | None) -> list[str]:
-    """The files an input's text may mean: `model.onnx`, `sqlite:///results.db`, `0-9,@more.txt`."""
-    if not text:
-        return []
-    named = [part.strip()[1:] for part in text.split(",") if part.strip().startswith("@")]
-    return [text.removeprefix("sqlite:///"), text.removeprefix("@"), *named]
-
-
-def check_writable(path: str | None, option: str) -> None:
-    """Raise before any work if a result could not be written to that file ("-" is stdout)."""
-    if path is None or path == "-":
-        return
-    target = Path(path)
-    try:
-        if not path:
-            problem = "the name is empty"
-        elif target.is_dir():
-            problem = "it is a folder"
-        elif not target.parent.is_dir():
-            problem = f"there is no folder {target.parent}"
-        elif not os.access(target if target.exists() else target.parent, os.W_OK):
-            problem = "permission denied"
-        else:
-            return
-    except (OSError, ValueError) as error:
-        problem = str(getattr(error, "strerror", None) or error)
-    raise UncorkError(f"{option} {path} cannot be written: {problem}")
 
 
 def emit_json(result: Any, path: str) -> None:
@@ -136,7 +97,7 @@ def emit_json(result: Any, path: str) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """JSON knows no infinity and no NaN: null in their place."""
+    """JSON has no infinity and no NaN: null in their place."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

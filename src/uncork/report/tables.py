@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from uncork.core.errors import UncorkError
 from uncork.core.reading import Reading
-from uncork.core.text import printable
+from uncork.report.formats import Result, Sheet, written
 from uncork.store import StoredAudit
 
-FORMATS = ("text", "markdown", "csv", "latex", "json")
 _MODEL_COLUMNS: tuple[str, ...] = (
     "group", "model", "classes", "features", "bias", "domain", "potentially", "unargmaxable",
     "tied", "undecided", "weight", "careful", "notes", "failed",
@@ -102,84 +98,33 @@ def group_rows(audits: Sequence[StoredAudit], failures: Sequence[Mapping[str, An
     ]
 
 
-def render(rows: Rows, form: str, *, summary: bool = False) -> str:
-    """The rows under a header, as text, Markdown, CSV, LaTeX or JSON."""
-    columns = _GROUP_COLUMNS if summary else _MODEL_COLUMNS
-    if form == "json":
-        return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
-    if form == "csv":
-        columns = columns if summary else (*columns, *_MORE_COLUMNS)
-    else:  # for people: no column of nothing but dashes
-        empty = {name for name in _SAID_COLUMNS if not any(row.get(name) for row in rows)}
-        columns = tuple(name for name in columns if name not in empty)
-    header = [_HEADINGS.get(name, name) for name in columns]
-    if form == "csv":
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(
-            [_safe_cell("" if row[name] is None else row[name]) for name in columns] for row in rows
+@dataclass(frozen=True)
+class Table(Result):
+    """The rows of a store, ready for every format."""
+
+    rows: Rows
+    summary: bool = False  # one row a group
+
+    def as_dict(self) -> Rows:
+        return self.rows
+
+    def data(self) -> Sheet:
+        return self._sheet(_GROUP_COLUMNS if self.summary else (*_MODEL_COLUMNS, *_MORE_COLUMNS))
+
+    def sheet(self) -> Sheet:
+        """As people read it: no column of nothing but dashes."""
+        empty = {name for name in _SAID_COLUMNS if not any(row.get(name) for row in self.rows)}
+        columns = _GROUP_COLUMNS if self.summary else _MODEL_COLUMNS
+        return self._sheet(tuple(name for name in columns if name not in empty))
+
+    def _sheet(self, columns: Sequence[str]) -> Sheet:
+        return Sheet(
+            [_HEADINGS.get(name, name) for name in columns],
+            [[row[name] for name in columns] for row in self.rows],
+            left=_TEXT_COLUMNS if self.summary else _TEXT_COLUMNS | _SAID_COLUMNS,
         )
-        return buffer.getvalue()
-    left = _TEXT_COLUMNS if summary else _TEXT_COLUMNS | _SAID_COLUMNS
-    right = [name not in left for name in columns]
-    cells = [[_cell(row[name]) for name in columns] for row in rows]
-    if form == "text":
-        return _text(header, cells, right)
-    if form == "markdown":
-        return _markdown(header, cells, right)
-    if form == "latex":
-        return _latex(header, cells, right)
-    raise UncorkError(f"format {form!r}: expected {', '.join(FORMATS)}")
 
 
-def _cell(value: Any) -> str:
-    if value is None or value == "":
-        return "–"
-    return f"{value:,}" if isinstance(value, int) else printable(str(value))
-
-
-def _safe_cell(value: Any) -> Any:
-    """A spreadsheet takes text that begins like a formula for one."""
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return "'" + value
-    return value
-
-
-def _text(header: list[str], cells: list[list[str]], right: list[bool]) -> str:
-    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
-    lines = [header, ["-" * width for width in widths], *cells]
-    return "".join(
-        "  ".join(
-            cell.rjust(width) if at_right else cell.ljust(width)
-            for cell, width, at_right in zip(line, widths, right, strict=True)
-        ).rstrip()
-        + "\n"
-        for line in lines
-    )
-
-
-def _markdown(header: list[str], cells: list[list[str]], right: list[bool]) -> str:
-    rule = ["---:" if at_right else "---" for at_right in right]
-    escaped = [[cell.replace("\\", "\\\\").replace("|", "\\|") for cell in row] for row in cells]
-    return "".join("| " + " | ".join(line) + " |\n" for line in [header, rule, *escaped])
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "±": r"$\pm$", "–": "--",
-}  # fmt: skip
-
-
-def _latex(header: list[str], cells: list[list[str]], right: list[bool]) -> str:
-    def line(row: list[str]) -> str:
-        return " & ".join("".join(_LATEX.get(c, c) for c in cell) for cell in row) + r" \\"
-
-    shape = "".join("r" if at_right else "l" for at_right in right)
-    return "\n".join(
-        [
-            rf"\begin{{tabular}}{{{shape}}}", r"\toprule", line(header), r"\midrule",
-            *(line(row) for row in cells), r"\bottomrule", r"\end{tabular}", "",
-        ]
-    )  # fmt: skip
+def render(rows: Rows, form: str, *, summary: bool = False) -> str:
+    """The rows under a header, in one of `FORMATS`."""
+    return written(Table(rows, summary), form)

@@ -1,8 +1,7 @@
-"""`uncork audit --check MODEL --data …`: the model's behaviour held against the audit."""
+"""`uncork audit --check MODEL --data …`: the model's behaviour compared with the audit."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from uncork.auditing import Audit
-from uncork.cli.output import shown
+from uncork.cli.output import progress_bar, shown
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.core.progress import Progress, ProgressBar
 from uncork.core.text import printable
 
 if TYPE_CHECKING:
@@ -23,8 +21,8 @@ if TYPE_CHECKING:
 _MOST_CLASSES = 10
 
 
-class Checking:
-    """What was asked for. `prepare` opens model and data, so that faults show before the work."""
+class BehaviourCheck:
+    """What was asked for. `prepare` opens model and data: a mistake shows before the work."""
 
     def __init__(self, model: str | None, data: Sequence[str] | None) -> None:
         if (model is None) != (not data):
@@ -51,9 +49,8 @@ class Checking:
         from uncork.activations.behaviour import Behaviour
 
         self.behaviour = Behaviour(audit, head, self.runner.unit)
-        bar: Progress = Progress() if quiet or not sys.stderr.isatty() else ProgressBar()
         try:
-            with bar:
+            with progress_bar(quiet) as bar:
                 record(self.runner, progress=bar, watch=[self.behaviour])
         except Stopped:
             raise KeyboardInterrupt from None
@@ -80,10 +77,10 @@ class Checking:
         out.print(f"  {found.inside:>9,} inside the domain, {outside:,} outside")
         seen = int((found.seen > 0).sum())
         out.print(f"  {seen:>9,} of {found.head.classes:,} classes ever came first")
-        lost = int(found.lost.sum())
+        unargmaxable = int(found.lost.sum())
         out.print(
-            f"  {found.contradicted:>9,} predictions of the {lost:,} classes proven unargmaxable, "
-            "inside the domain"
+            f"  {found.contradicted:>9,} predictions of the {unargmaxable:,} classes proven "
+            "unargmaxable, inside the domain"
         )
         if found.rounded:
             out.print(
@@ -92,12 +89,12 @@ class Checking:
             )
             _list(out, found.rounded, found)
         if outside:
-            out.print(f"  {outside:>9,} inputs outside, of which nothing is claimed, put first:")
+            out.print(f"  {outside:>9,} inputs outside, about which nothing is claimed, put first:")
             _list(out, found.outside, found)
         if found.shared:
             out.print(
                 f"  {found.shared:>9,} times classes shared first place: equal logits in the "
-                "model's own type, of which the lowest id counts as first"
+                "model's own type; the lowest id counts as first"
             )
         if found.ok:
             out.print("behaviour agrees with the proofs")
@@ -109,15 +106,15 @@ class Checking:
                 f"  class {example['class']} {shown(example['label'])} came first by "
                 f"{example['margin']:.3g}{edge}"
             )
-        out.print("the model was read wrongly, or uncork has a fault: please report it")
+        out.print("uncork read the model wrongly or has a bug: please report it")
 
 
 def _list(out: Console, counts: Any, found: Behaviour) -> None:
     named = found.audit.labels is not None
     for t, times in counts.most_common(_MOST_CLASSES):
         label = f" {shown(found.audit.label(t))}" if named else ""
-        lost = ", proven unargmaxable inside" if found.lost[t] else ""
-        out.print(f"              class {t}{label}: {times:,} times{lost}")
+        proven = ", proven unargmaxable inside" if found.lost[t] else ""
+        out.print(f"              class {t}{label}: {times:,} times{proven}")
     rest = len(counts) - _MOST_CLASSES
     if rest > 0:
         out.print(f"              and {rest:,} more")

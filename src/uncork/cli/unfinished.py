@@ -1,4 +1,4 @@
-"""Unfinished audits: where they are kept until `--resume`."""
+"""Unfinished audits: where they stay until `--resume`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 
 
-class Partial:
+class Unfinished:
     """The place for the unfinished audit of one head on one domain, of all or some classes.
 
     Its name follows from the weights' fingerprint, the domain and the classes, so that the same
-    command finds it wherever it is started, and no other. What is in it is proven anew before it
-    counts.
+    command finds it wherever it is started, and no other command does. Its proofs are checked again
+    before they count.
     """
 
     def __init__(self, head: Head, classes: np.ndarray | None = None) -> None:
         self.head = head
-        # What XDG asks for: a relative path in the variable is as good as none.
+        # As XDG asks: a relative path in the variable is ignored.
         cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
         folder = cache if cache.is_absolute() else Path.home() / ".cache"
         domain = hashlib.sha256(head.domain.spec().encode()).hexdigest()[:12]
@@ -45,7 +45,7 @@ class Partial:
             raise UncorkError(f"{error}; delete it, or leave out --resume") from None
 
     def save(self, audit: Audit) -> int:
-        """Keep the audit, unless one that got further is kept already; how many that decided."""
+        """Save the audit, unless a saved one got further; how many classes that one decided."""
         further = self._decided_before()
         if further > decided(audit):
             return further
@@ -59,7 +59,7 @@ class Partial:
     def _decided_before(self) -> int:
         try:
             earlier = self.load()
-        except UncorkError:  # damaged: nothing is lost with it
+        except UncorkError:  # damaged: there is nothing to save in it
             return 0
         return 0 if earlier is None else decided(earlier)
 

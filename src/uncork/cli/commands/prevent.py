@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -17,16 +16,15 @@ from uncork.auditing import Audit, audit
 from uncork.auditing.run import check_time_limit
 from uncork.cli import options
 from uncork.cli.changed_copy import drafted, put_in_place, read_back
-from uncork.cli.files import Reads, Writes
-from uncork.cli.output import console, emit_json, print_doubts, shown
-from uncork.cli.random import Init
+from uncork.cli.help import INPUT, OUTPUT
+from uncork.cli.output import console, emit_json, print_doubts, some_labels, watched
+from uncork.cli.parameters import Reads, Was, Writes
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.reading import json_keys
 from uncork.core.text import printable
 from uncork.core.whole_file import whole_file
-from uncork.domain import parse_domain
-from uncork.loading.source import Found, find, open_source
+from uncork.loading.source import Found, open_source
 from uncork.repair.prevention import (
     METRICS,
     Prevention,
@@ -36,43 +34,47 @@ from uncork.repair.prevention import (
     row_norms,
 )
 from uncork.save import check_format, write_head
-from uncork.theory.random_heads import random_head
 
-_LISTED = 10
+_CHANGE = "What to change"
 _EMBEDDINGS = ("embed", "wte", "Wemb", "shared")  # in names of weights that inputs use too
 
 
 def metric_file(metric: str | None) -> list[str]:
-    """The file that --metric names, if it is none of the metrics with a name."""
+    """The file that --metric names, if it is not the name of a metric."""
     return [] if metric is None or metric in METRICS else [metric]
 
 
 class How(str, Enum):
-    """Equal norms without a bias, or a bias that makes up for the norms."""
+    """Equal norms without a bias, or a bias that compensates for the norms."""
 
     norm = "norm"
     bias = "bias"
 
 
-def prevent_command(
+def prevent(
+    *,
     source: Annotated[
         str | None,
         typer.Argument(help="Model file to change a copy of.", metavar="SOURCE"),
         Reads("the model"),
     ] = None,
-    out: Annotated[
-        str | None,
+    tensors: options.Tensors,
+    random: Annotated[
+        bool,
         typer.Option(
-            "-o",
-            "--out",
-            metavar="FILE",
-            help="The changed copy: same format as SOURCE, or .npz for the head alone.",
+            "--random",
+            help="A random head in place of SOURCE: give -C and -d.",
+            rich_help_panel=INPUT,
         ),
-        Writes("-o"),
-    ] = None,
+    ] = False,
+    made_up: options.RandomHead,
+    domain: options.Domain = None,
     how: Annotated[
         How,
-        typer.Option(help="norm: rows of one length, no bias. bias: b = −½ wᵀMw."),
+        typer.Option(
+            help="norm: rows of equal length, no bias. bias: b = −½ wᵀMw.",
+            rich_help_panel=_CHANGE,
+        ),
     ] = How.norm,
     metric: Annotated[
         str,
@@ -80,6 +82,7 @@ def prevent_command(
             help="M up to its scale: identity, covariance (the inverse covariance of the rows), or "
             "an .npy file.",
             metavar="M",
+            rich_help_panel=_CHANGE,
         ),
         Reads("the metric", metric_file),
     ] = "identity",
@@ -89,71 +92,71 @@ def prevent_command(
             help="norm: the length of the rows. bias: the factor c of M.",
             show_default="norm: the rows' mean length; bias: 1, or what keeps x in the domain",
             metavar="NUMBER",
+            rich_help_panel=_CHANGE,
         ),
     ] = None,
     least: Annotated[
         bool,
-        typer.Option("--least", help="bias: scale and centre that change the present bias least."),
+        typer.Option(
+            "--least",
+            help="bias: choose the scale and centre that change the present bias least.",
+            rich_help_panel=_CHANGE,
+        ),
     ] = False,
     do_not_prevent: Annotated[
         bool,
-        typer.Option("--do-not-prevent", help="Change nothing: show the classes that are lost."),
+        typer.Option(
+            "--do-not-prevent",
+            help="Change nothing: show the unargmaxable classes.",
+            rich_help_panel=_CHANGE,
+        ),
     ] = False,
-    random: Annotated[
-        bool,
-        typer.Option("--random", help="A random head in place of SOURCE: give -C and -d."),
-    ] = False,
-    classes: Annotated[
-        int | None, typer.Option("-C", "--classes", help="Classes of the random head.")
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="The changed copy: same format as SOURCE, or .npz for the head alone.",
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
+        ),
+        Writes("-o"),
+        Was("--out"),
     ] = None,
-    features: Annotated[
-        int | None, typer.Option("-d", "--features", help="Features of the random head.")
-    ] = None,
-    init: Annotated[Init, typer.Option(help="Random head: N(0, 1) or U(−1, 1).")] = Init.normal,
-    seed: Annotated[int, typer.Option(help="Of the random head.")] = 0,
-    base: options.Base = None,
-    weight: options.Weight = None,
-    bias: options.Bias = None,
-    transpose: options.Transpose = False,
-    domain: options.Domain = None,
-    time_limit: Annotated[
-        float | None, typer.Option(help="Leave the rest unproven after that.", metavar="SECONDS")
-    ] = None,
+    json_file: options.Json = None,
     device: options.OnDevice = options.Device.auto,
     jobs: options.Jobs = None,
-    json_file: options.Json = None,
+    time_limit: options.TimeLimit = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Make every class argmaxable by construction, write the changed copy, and prove it.
+    """Make every class argmaxable by construction, and prove it.
 
-    Exit status 1, and nothing written, if some class is not proven argmaxable or tied.
-    Examples: uncork prevent model.onnx -o fixed.onnx --how bias;
+    Writes the changed copy. Exit status 1, and nothing written, if some class is not proven
+    argmaxable or tied. Examples: uncork prevent model.onnx -o fixed.onnx --how bias;
     uncork prevent --random -C 500 -d 10 --do-not-prevent
     """
-    options.checked_domain(domain)
+    options.check_domain(domain)
     check_time_limit(time_limit)
-    working = {"device": device.value, "jobs": jobs, "progress": not quiet and sys.stderr.isatty()}
+    working: dict[str, Any] = {"device": device.value, "jobs": jobs, "progress": watched(quiet)}
+    sized = made_up.classes is not None or made_up.features is not None
     found: Found | None = None
     if random:
-        if source is not None or classes is None or features is None:
+        if source is not None or made_up.classes is None or made_up.features is None:
             raise UncorkError("--random takes the place of SOURCE and needs -C and -d")
-        inputs = parse_domain(domain or "box:100")
         drawn = how is How.bias and do_not_prevent
-        head = random_head(classes, features, init.value, drawn, seed, inputs)
+        head = made_up.draw(drawn, domain or options.DEFAULT_DOMAIN)
     else:
-        if source is None or classes is not None or features is not None:
+        if source is None or sized:
             raise UncorkError("which head? give SOURCE, or --random with -C and -d")
-        found = find(
-            source, weight=weight, bias=bias, transpose=transpose, domain=domain, base=base
-        )
+        found = tensors.find(source, domain=domain)
         head = found.head
     if do_not_prevent:
         if out is not None:
             raise UncorkError("--do-not-prevent changes nothing: there is nothing to write to -o")
-        _report(json_file, head, None, audit(head, **working), None)  # type: ignore[arg-type]
+        _report(json_file, head, None, audit(head, **working), None)
         return
     if out is None and found is not None:
-        raise UncorkError("where to? name the changed copy with -o")
+        raise UncorkError("name the changed copy with -o")
     if found is not None and out is not None:
         check_format(found, out, needs_bias=how is How.bias)
     elif out is not None and Path(out).suffix != ".npz":
@@ -163,7 +166,7 @@ def prevent_command(
         device=device.value, jobs=jobs,
     )  # fmt: skip
     if found is not None and how is How.norm and _is_tied(found, out):
-        told = f"{found.weight_name} is the input embedding too: its rows change there as well"
+        told = f"{found.weight_name} is also the input embedding: its rows change there too"
         made = replace(made, notes=(*made.notes, told))
     working["time_limit"] = time_limit
     result, changed = _write_and_prove(found, head, made, out, working)
@@ -180,8 +183,8 @@ def _is_proven(before: Head, result: Audit) -> bool:
 
 def _is_tied(found: Found, out: str | None) -> bool:
     """Whether the written weight also serves the inputs; a graph's new weight never does."""
-    alone = found.contents.format == "onnx" or str(out).endswith(".npz")
-    return not alone and any(part in found.weight_name for part in _EMBEDDINGS)
+    separate = found.contents.format == "onnx" or str(out).endswith(".npz")
+    return not separate and any(part in found.weight_name for part in _EMBEDDINGS)
 
 
 def _metric(text: str) -> str | np.ndarray:
@@ -266,7 +269,7 @@ def _print(
     to = console()
     to.print(
         f"{printable(head.source)}: {head.classes:,} classes × {head.features} features, "
-        f"{head.dtype}, {head.domain}",
+        f"{head.dtype}; inputs in {head.domain}",
         soft_wrap=True,
     )
     print_doubts(to, head.reading)
@@ -289,31 +292,24 @@ def _print(
     when = "as it is" if made is None else "afterwards"
     to.print(f"{when}, proven: {counts} ({result.seconds['total']:.1f} s)")
     if len(result.unargmaxable):
-        to.print(f"unargmaxable: {_some(head, result.unargmaxable)}", soft_wrap=True)
+        to.print(f"unargmaxable: {some_labels(head, result.unargmaxable)}", soft_wrap=True)
     if made is None:
         return
     if len(np.setdiff1d(result.tied, merged)):
-        to.print("tied classes have equal rows: no bias or norm tells them apart")
+        to.print("tied classes have equal rows, which no bias or norm can tell apart")
     if _is_proven(head, result):
         written = "" if out is None else f"; written to {printable(out)}"
         to.print(f"every class argmaxable or tied{written}", soft_wrap=True)
     elif len(merged):
         to.print(
-            f"rows that differ have become equal, those of {_some(head, merged)}: at one length "
-            "nothing tells rows of one direction apart, or rounding made them one; nothing "
-            "written; try --how bias",
+            f"different rows have become equal, those of {some_labels(head, merged)}: at equal "
+            "length rows of one direction cannot be told apart, or rounding made them equal. "
+            "Nothing was written; try --how bias",
             soft_wrap=True,
         )
     else:
         to.print(
-            f"rounding to {head.dtype} undid it, or it was not proven in time: nothing written; "
-            "try --how bias, or store the head in a wider type",
+            f"rounding to {head.dtype} undid it, or it was not proven in time. Nothing was "
+            "written; try --how bias, or store the head in a wider type",
             soft_wrap=True,
         )
-
-
-def _some(head: Head, classes: np.ndarray) -> str:
-    """The labels of the first of them, and how many more there are."""
-    rest = len(classes) - _LISTED
-    listed = ", ".join(shown(head.label(int(t))) for t in classes[:_LISTED])
-    return listed + (f" and {rest:,} more" if rest > 0 else "")

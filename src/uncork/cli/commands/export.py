@@ -9,14 +9,14 @@ import typer
 
 from uncork.auditing.proofs.verdict import Verdict
 from uncork.cli import options
-from uncork.cli.files import Writes
+from uncork.cli.help import INPUT
 from uncork.cli.output import console
-from uncork.cli.saving import chosen_store
+from uncork.cli.parameters import Writes
 from uncork.core.text import printable
 
 
-class Kept(str, Enum):
-    """Which classes to keep."""
+class Only(str, Enum):
+    """Which classes to write."""
 
     argmaxable = "argmaxable"
     unargmaxable = "unargmaxable"
@@ -26,21 +26,26 @@ class Kept(str, Enum):
 
 def export(
     output: Annotated[
-        str, typer.Argument(help="File: .csv, .jsonl or .parquet.", metavar="FILE"), Writes("FILE")
+        str,
+        typer.Argument(help="File to write: .csv, .jsonl or .parquet.", metavar="FILE"),
+        Writes("FILE"),
     ],
-    store: options.StoreUrl = None,
-    verdict: Annotated[Kept | None, typer.Option(help="Only classes with that verdict.")] = None,
+    store: options.StoreToRead = None,
     name: options.StoredName = None,
+    verdict: Annotated[
+        Only | None,
+        typer.Option(help="Only classes with this verdict.", rich_help_panel=INPUT),
+    ] = None,
 ) -> None:
-    """Write every class of every audit of a store, one row each.
+    """Write every class of every audit in a store, one row each.
 
-    Example: uncork export lost.csv --store results.db --verdict unargmaxable
+    Example: uncork export unargmaxable.csv --store results.db --verdict unargmaxable
     """
     from uncork.store import Store
     from uncork.store.export import check_export
     from uncork.store.export import export as write
 
-    url = chosen_store(store)
+    url = options.chosen_store(store)
     check_export(output)
     wanted = None if verdict is None else Verdict[verdict.value.upper()]
     with Store(url, create=False) as opened:

@@ -1,10 +1,9 @@
-"""`uncork activations`: what arrives at a model's head on real data."""
+"""`uncork activations`: what reaches a model's head on real data."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -19,11 +18,11 @@ from uncork.activations import Runner, State, Statistics, Stopped, open_runner, 
 from uncork.activations.data import named_and_matched
 from uncork.activations.statistics import QUANTILES
 from uncork.cli import options
-from uncork.cli.files import Reads, Writes
-from uncork.cli.output import console, emit_json, note, print_doubts, shown
+from uncork.cli.help import DOMAIN, INPUT, OUTPUT, RUN
+from uncork.cli.output import console, emit_json, note, print_doubts, progress_bar, shown
+from uncork.cli.parameters import Reads, Was, Writes
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.core.progress import Progress, ProgressBar
 from uncork.core.reading import json_keys
 from uncork.core.text import printable
 from uncork.core.whole_file import whole_file
@@ -54,58 +53,86 @@ def activations(
     data: Annotated[
         list[str] | None,
         typer.Option(
-            help="Text files, one text a line, for transformers; .npz, .npy or pictures of text "
-            "lines for ONNX. Files, folders or patterns.",
+            help="For transformers: text files, one text per line. For ONNX: .npz, .npy, or "
+            "pictures of text lines. Files, folders or patterns.",
             metavar="FILE…",
+            rich_help_panel=INPUT,
         ),
         Reads("the data", named_and_matched),
     ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", help="Save the ranges, for --domain @FILE.", metavar="FILE"),
-        Writes("-o"),
-    ] = None,
-    kind: Annotated[Kind, typer.Option(help="box: a range a feature; ball: a length.")] = Kind.box,
-    margin: Annotated[
-        float, typer.Option(help="Widen the domain by this share of its size.", metavar="SHARE")
-    ] = 0.0,
     weight: options.Weight = None,
-    batch_size: Annotated[int, typer.Option(help="Items in one pass.", metavar="N")] = 16,
-    limit: Annotated[int | None, typer.Option(help="Use the first N items.", metavar="N")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(help="Use the first N items.", metavar="N", rich_help_panel=INPUT),
+    ] = None,
     max_length: Annotated[
-        int, typer.Option(help="Tokens of a text that are used.", metavar="N")
+        int,
+        typer.Option(help="Use this many tokens of a text.", metavar="N", rich_help_panel=INPUT),
     ] = 512,
     max_new_tokens: Annotated[
-        int, typer.Option(help="Tokens an encoder-decoder writes for a text.", metavar="N")
+        int,
+        typer.Option(
+            help="Tokens that an encoder-decoder generates for a text.",
+            metavar="N",
+            rich_help_panel=INPUT,
+        ),
     ] = 64,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue after Ctrl-C.")] = False,
+    kind: Annotated[
+        Kind,
+        typer.Option(
+            help="The domain to save. box: a range for each feature; ball: a length.",
+            rich_help_panel=DOMAIN,
+        ),
+    ] = Kind.box,
+    widen: Annotated[
+        float,
+        typer.Option(
+            help="Widen the domain by this share of its size.",
+            metavar="SHARE",
+            rich_help_panel=DOMAIN,
+        ),
+        Was("--margin"),
+    ] = 0.0,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Save the domain, for --domain @FILE.",
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
+        ),
+        Writes("-o"),
+    ] = None,
     sample: Annotated[
         str | None,
         typer.Option(
-            help="Save the inputs that the quantiles are of, for uncork repair: .npz.",
-            metavar="FILE",
+            help="Save the sample of inputs that the quantiles are taken from, for uncork repair.",
+            metavar="FILE.npz",
+            rich_help_panel=OUTPUT,
         ),
         Writes("--sample"),
     ] = None,
-    plot: Annotated[
-        str | None,
-        typer.Option(help="Draw the ranges: .png, .svg or .pdf.", metavar="FILE"),
-        Writes("--plot"),
-    ] = None,
+    plot: options.Plot = None,
     json_file: options.Json = None,
+    batch_size: Annotated[
+        int, typer.Option(help="Items in one pass.", metavar="N", rich_help_panel=RUN)
+    ] = 16,
+    resume: options.Resume = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Run a model over data and record what arrives at its head, feature by feature.
+    """Run a model over data and record what reaches its head.
 
-    Minimum and maximum are exact; quantiles are of a uniform sample of 16,384 inputs (fewer for
-    very wide heads). Pictures are scaled to the model's height (48 where it is open) and to ±1, as
-    PP-OCR does. Example: uncork activations model.onnx --data lines/*.png -o seen.npz
+    Feature by feature. Minimum and maximum are exact; quantiles are of a uniform sample of 16,384
+    inputs (fewer for very wide heads). Pictures are scaled to the model's height (48 where it is
+    not fixed) and to ±1, as PP-OCR does.
+    Example: uncork activations model.onnx --data lines/*.png -o seen.npz
     """
     files = [*(data or []), *(more or [])]
     if not files:
         raise UncorkError("no data: name files with --data")
-    if not 0 <= margin < float("inf"):
-        raise UncorkError(f"--margin {margin}: expected a share such as 0.1")
+    if not 0 <= widen < float("inf"):
+        raise UncorkError(f"--widen {widen}: expected a share such as 0.1")
     if sample is not None and not sample.endswith(".npz"):  # NumPy would add it
         raise UncorkError(f"--sample {sample}: expected a name that ends in .npz")
     if plot is not None:
@@ -120,10 +147,9 @@ def activations(
     if state.path.exists() and not resume and not quiet:
         note("there is an unfinished recording: --resume continues it")
     elif resume and not state.path.exists() and not quiet:
-        note("there is no unfinished recording: starting anew")
-    bar: Progress = Progress() if quiet or not sys.stderr.isatty() else ProgressBar()
+        note("there is no unfinished recording: starting from the beginning")
     try:
-        with bar:
+        with progress_bar(quiet) as bar:
             statistics = record(runner, limit=limit, state=state, resume=resume, progress=bar)
     except Stopped as stopped:
         note(
@@ -132,10 +158,10 @@ def activations(
         )
         raise typer.Exit(130) from None
     items = runner.total if limit is None else min(limit, runner.total)
-    domain = observed(statistics, kind.value, margin)
+    domain = observed(statistics, kind.value, widen)
     provenance = {
         "how": "uncork activations", "uncork": __version__, "model": model, "data": files,
-        "items": items, "inputs": statistics.count, "margin": margin, "assumption": ASSUMPTION,
+        "items": items, "inputs": statistics.count, "margin": widen, "assumption": ASSUMPTION,
         "fingerprint": runner.head.fingerprint,
     }  # fmt: skip
     if output is not None:
@@ -170,12 +196,12 @@ def activations(
                 console().print(f"{what} written to {printable(path)}{use}", soft_wrap=True)
 
 
-def observed(statistics: Statistics, kind: str = "box", margin: float = 0.0) -> Domain:
+def observed(statistics: Statistics, kind: str = "box", widen: float = 0.0) -> Domain:
     """The domain of what was seen, widened by a share of its size on either side."""
     if kind == "ball":
-        radius = np.nextafter(statistics.norm_upper * (1 + margin) * (1 + 2.0**-40), np.inf)
+        radius = np.nextafter(statistics.norm_upper * (1 + widen) * (1 + 2.0**-40), np.inf)
         return Ball(float(max(radius, np.finfo(float).tiny)))
-    width = (statistics.upper - statistics.lower) * margin
+    width = (statistics.upper - statistics.lower) * widen
     return Box(statistics.lower - width, statistics.upper + width)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 from dataclasses import asdict
 from enum import Enum
@@ -19,23 +18,24 @@ from uncork.auditing.low_precision import low_precision
 from uncork.auditing.run import check_time_limit
 from uncork.cli import options
 from uncork.cli.changed_copy import drafted, put_in_place, read_back
-from uncork.cli.files import Reads, Writes
-from uncork.cli.output import console, emit_json, print_doubts, shown
+from uncork.cli.help import INPUT, OUTPUT
+from uncork.cli.output import console, emit_json, print_doubts, progress_bar, some_labels
+from uncork.cli.parameters import Reads, Was, Writes
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.core.progress import Progress, ProgressBar
 from uncork.core.reading import json_keys
 from uncork.core.text import printable
 from uncork.core.whole_file import whole_file
-from uncork.loading.chosen_classes import HELP, chosen_classes
-from uncork.loading.source import Found, find
-from uncork.repair import Repair, repair
+from uncork.loading.chosen_classes import chosen_classes
+from uncork.loading.source import Found
+from uncork.repair import Repair
+from uncork.repair import repair as repaired
 from uncork.repair.changed_predictions import Price, price, read_inputs
 from uncork.repair.margin import check_margin
 from uncork.repair.proven import audit_repaired, witnesses_of
 from uncork.save import check_format, write_head
 
-_LISTED = 10
+_CHANGE = "What to change"
 
 
 class How(str, Enum):
@@ -46,13 +46,13 @@ class How(str, Enum):
 
 
 class Norm(str, Enum):
-    """What of the bias's change is to be small."""
+    """Which norm of the bias's change is kept small."""
 
     inf = "inf"
     one = "1"
 
 
-def repair_command(
+def repair(
     source: Annotated[
         str,
         typer.Argument(help="Model file to repair a copy of.", metavar="SOURCE"),
@@ -62,93 +62,92 @@ def repair_command(
         str,
         typer.Option(
             "-o",
-            "--out",
-            metavar="FILE",
+            "--output",
             help="The repaired copy: same format as SOURCE, or .npz for the head alone.",
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
         ),
         Writes("-o"),
+        Was("--out"),
     ],
-    how: Annotated[
-        How, typer.Option(help="bias: biases change. row: rows of lost classes move.")
-    ] = How.bias,
-    norm: Annotated[
-        Norm, typer.Option(help="bias: the largest change is to be small, or the sum of all.")
-    ] = Norm.inf,
-    margin: Annotated[
-        float | None,
+    tensors: options.Tensors,
+    labels: options.Labels = None,
+    audit: Annotated[
+        str | None,
         typer.Option(
-            help="By how much freed classes are to lead, in logits; 0: by anything at all, and "
-            "--how bias moves no row. Default: by what the model's own type resolves.",
-            metavar="LOGITS",
+            help="An earlier audit of SOURCE (written by uncork audit --certificates), so that it "
+            "need not be repeated.",
+            metavar="FILE",
+            rich_help_panel=INPUT,
         ),
-    ] = None,
-    classes: Annotated[
-        str | None, typer.Option(help=HELP, metavar="LIST"), Reads("the classes")
+        Reads("the audit"),
     ] = None,
     activations: Annotated[
         str | None,
         typer.Option(
-            help="Hidden states to count changed predictions on: .npy, or .npz of uncork "
-            "activations --sample.",
+            help="Hidden states to count changed predictions on: .npy, or the .npz that uncork "
+            "activations --sample wrote.",
             metavar="FILE",
+            rich_help_panel=INPUT,
         ),
         Reads("the hidden states"),
     ] = None,
-    certificates: Annotated[
-        str | None,
-        typer.Option(
-            help="An earlier audit of SOURCE (uncork audit --certificates): saves making it.",
-            metavar="FILE",
-        ),
-        Reads("the audit"),
-    ] = None,
-    proofs: Annotated[
-        str | None,
-        typer.Option(
-            help="Write the proofs of the repaired copy, for uncork verify.", metavar="FILE"
-        ),
-        Writes("--proofs"),
-    ] = None,
-    base: options.Base = None,
-    weight: options.Weight = None,
-    bias: options.Bias = None,
-    transpose: options.Transpose = False,
-    labels: options.Labels = None,
     domain: options.Domain = None,
-    time_limit: Annotated[
+    classes: options.Classes = None,
+    how: Annotated[
+        How,
+        typer.Option(
+            help="bias: change biases. row: move the rows of unargmaxable classes.",
+            rich_help_panel=_CHANGE,
+        ),
+    ] = How.bias,
+    norm: Annotated[
+        Norm,
+        typer.Option(
+            help="bias: keep the largest change small, or the sum of all changes.",
+            rich_help_panel=_CHANGE,
+        ),
+    ] = Norm.inf,
+    margin: Annotated[
         float | None,
-        typer.Option(help="For the search of --norm 1, and for each proof.", metavar="SECONDS"),
+        typer.Option(
+            help="By how much freed classes must lead, in logits; 0: by any amount, and --how bias "
+            "moves no row.",
+            show_default="what the model's own type resolves",
+            metavar="LOGITS",
+            rich_help_panel=_CHANGE,
+        ),
     ] = None,
+    certificates: Annotated[options.Certificates, Was("--proofs")] = None,
+    json_file: options.Json = None,
     device: options.OnDevice = options.Device.auto,
     jobs: options.Jobs = None,
-    json_file: options.Json = None,
+    time_limit: options.TimeLimit = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Make unargmaxable classes argmaxable by the smallest edit, write a copy, and prove it.
+    """Make unargmaxable classes argmaxable by the smallest edit.
 
-    Every class of the written copy is proven anew. Exit status 1, and nothing written, if one that
-    should be argmaxable is not. Example: uncork repair model.onnx -o repaired.onnx
+    Writes a repaired copy and proves every class of it again; --certificates keeps these proofs.
+    Exit status 1, and nothing written, if a class that should be argmaxable is not.
+    Example: uncork repair model.onnx -o repaired.onnx
     """
-    for option, name in (("--activations", activations), ("--certificates", certificates)):
+    for option, name in (("--activations", activations), ("--audit", audit)):
         if name == "":
             raise UncorkError(f"{option}: the name is empty: give a file")
     check_margin(margin)
     check_time_limit(time_limit)
-    options.checked_domain(domain)
-    found = find(
-        source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain,
-        base=base,
-    )  # fmt: skip
+    options.check_domain(domain)
+    found = tensors.find(source, labels=labels, domain=domain)
     head = found.head
+    _check_not_an_earlier_audit(certificates, head)
     check_format(found, out, needs_bias=how is How.bias)
     _rehearse(found, out)
     chosen = None if classes is None else chosen_classes(classes, head, found.vocabulary)
     states = None if activations is None else read_inputs(activations, head.features)
-    known = None if certificates is None else _known(certificates, head)
-    bar: Progress = ProgressBar() if not quiet and sys.stderr.isatty() else Progress()
+    known = None if audit is None else _known(audit, head)
     with drafted(out, "unproven") as draft:
-        with bar:
-            made = repair(
+        with progress_bar(quiet) as bar:
+            made = repaired(
                 head, chosen, how=how.value, norm=norm.value, margin=margin, audit=known,
                 device=device.value, jobs=jobs, progress=bar, time_limit=time_limit,
             )  # fmt: skip
@@ -169,8 +168,8 @@ def repair_command(
             head, made, proven, changed, cost, activations, low, out if done else None
         )
         with ExitStack() as appearing:  # at its end, so that Ctrl-C leaves all of it or nothing
-            if done and proofs is not None:
-                proven.save(appearing.enter_context(whole_file(proofs)))
+            if done and certificates is not None:
+                proven.save(appearing.enter_context(whole_file(certificates)))
             if json_file is not None and json_file != "-":
                 emit_json(result, str(appearing.enter_context(whole_file(json_file))))
             if done:
@@ -189,6 +188,18 @@ def _rehearse(found: Found, out: str) -> None:
         write_head(found, np.asarray(found.head.weight), found.head.offsets, draft)
 
 
+def _check_not_an_earlier_audit(certificates: str | None, head: Head) -> None:
+    """--certificates once named the earlier audit: do not overwrite that."""
+    try:
+        there = None if certificates is None else Audit.load(certificates)
+    except UncorkError:  # no file yet, or another one
+        return
+    if there is not None and there.fingerprint == head.fingerprint:
+        raise UncorkError(
+            f"--certificates {certificates} would overwrite an audit of SOURCE: --audit reads it"
+        )
+
+
 def _known(path: str, head: Head) -> Audit:
     """An audit from a file, every proof in it checked."""
     from uncork.auditing.certify.certifier import Certifier
@@ -196,17 +207,17 @@ def _known(path: str, head: Head) -> Audit:
 
     known = Audit.load(path, head)
     if known.fingerprint != head.fingerprint or known.domain != head.domain:
-        raise UncorkError(f"--certificates {path} is of another head or another domain")
+        raise UncorkError(f"--audit {path} is of another head or another domain")
     backend = choose_backend("cpu")
     failed = verify_proofs(Certifier(head, head.domain, backend), known.proofs, backend).failed
     if len(failed):
-        raise UncorkError(f"--certificates {path}: {len(failed):,} proofs do not hold")
+        raise UncorkError(f"--audit {path}: {len(failed):,} proofs do not hold")
     return known
 
 
 def witnesses(made: Repair, head: Head) -> np.ndarray:
-    """Inputs (n, d) at which the classes that were argmaxable before won: hidden states to look at
-    where none are given."""
+    """Inputs (n, d) at which classes that were argmaxable before won: they stand in for hidden
+    states where none are given."""
     others = np.setdiff1d(np.arange(head.classes), made.freed)
     inputs = made.inputs[others]
     inputs = inputs[np.isfinite(inputs).all(axis=1)]
@@ -280,59 +291,55 @@ def _print(
     to = console()
     to.print(
         f"{printable(head.source)}: {head.classes:,} classes × {head.features} features, "
-        f"{head.dtype}, {head.domain}",
+        f"{head.dtype}; inputs in {head.domain}",
         soft_wrap=True,
     )
     print_doubts(to, head.reading)
     if not len(made.freed) and not len(made.left):
         to.print("nothing to repair: every class asked for is argmaxable or tied already")
     elif made.how == "bias":
-        what = "largest change" if made.norm == "inf" else "least sum of all changes found"
+        what = "largest change" if made.norm == "inf" else "smallest sum of changes found"
         to.print(
             f"{len(made.freed):,} classes freed by the bias; {what}, up to a common constant: "
-            f"{made.size:.6g}, of which {made.touching:.6g} brings them to a tie and the rest to "
-            f"a lead; proven: below {made.needed:.6g} no change of biases does even that",
+            f"{made.size:.6g}. Of this {made.touching:.6g} brings them to a tie, the rest gives "
+            f"them the lead; proven: no change of biases below {made.needed:.6g} brings even a tie",
             soft_wrap=True,
         )
         if made.parted:
             to.print(
-                f"{result['rows_moved']:,} rows lie too near to others for biases to tell them "
-                f"apart in {head.dtype}: they were moved too, by {made.parted:.3g} at most "
+                f"{result['rows_moved']:,} rows are too close to others for a bias to tell them "
+                f"apart in {head.dtype}: they were moved too, by at most {made.parted:.3g} "
                 "(--margin 0 moves none)",
                 soft_wrap=True,
             )
     else:
         to.print(
             f"{len(made.freed):,} classes freed by moving {result['rows_moved']:,} rows; longest "
-            f"move {made.size:.6g}, as short as was found; proven: while classes that could win "
-            f"stay where they are, some row has to go {made.needed:.3g} at least",
+            f"move {made.size:.6g}, the shortest that was found; proven: while the rows of "
+            f"argmaxable classes stay in place, some row has to move by at least {made.needed:.3g}",
             soft_wrap=True,
         )
     if result["within_margin"]:
         to.print(
-            f"{len(result['within_margin']):,} of them lead by less than the margin: nothing was "
-            "found that gives them more",
+            f"{len(result['within_margin']):,} of them lead by less than the margin: no edit "
+            "was found that gives them more",
             soft_wrap=True,
         )
     if len(made.freed):
-        some = ", ".join(shown(head.label(int(t))) for t in made.freed[:_LISTED])
-        rest = len(made.freed) - _LISTED
-        to.print(f"freed: {some}{f' and {rest:,} more' if rest > 0 else ''}", soft_wrap=True)
+        to.print(f"freed: {some_labels(head, made.freed)}", soft_wrap=True)
     for line in made.notes:
         to.print(f"note: {line}", soft_wrap=True)
     counts = ", ".join(f"{n:,} {name}" for name, n in result["counts"].items() if n)
     to.print(f"afterwards, proven: {counts}")
     if len(made.left):
-        some = ", ".join(shown(head.label(int(t))) for t in made.left[:_LISTED])
-        rest = len(made.left) - _LISTED
-        to.print(f"not freed: {some}{f' and {rest:,} more' if rest > 0 else ''}", soft_wrap=True)
+        to.print(f"not freed: {some_labels(head, made.left)}", soft_wrap=True)
     if result["tied"]:
-        to.print("tied classes have equal rows: no bias tells them apart")
+        to.print("tied classes have equal rows, which no bias can tell apart")
     weak = result.get("low_precision", {}).get("freed_not_told_apart", 0)
     if weak:
         to.print(
             f"{weak:,} of the freed classes win by less than {head.dtype} arithmetic resolves: "
-            "first in theory, not when the model runs",
+            "first in exact arithmetic, but not when the model runs",
             soft_wrap=True,
         )
     if cost is not None:
@@ -347,6 +354,6 @@ def _print(
     if result["written"] is not None:
         to.print(f"written to {printable(result['written'])}", soft_wrap=True)
     else:
-        to.print("not every class was freed and proven: nothing written")
+        to.print("not every class was freed and proven: nothing was written")
         if made.how == "row":
-            to.print("rows got in each other's way: try fewer --classes, or --how bias")
+            to.print("moved rows blocked one another: try fewer --classes, or --how bias")

@@ -1,9 +1,10 @@
-"""`uncork lost`: how many classes random heads lose, by the number of classes and features."""
+"""`uncork lost`: how many classes of random heads are unargmaxable, by classes and features."""
 
 from __future__ import annotations
 
-import csv
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -11,14 +12,14 @@ from rich.table import Table
 
 from uncork import __version__
 from uncork.cli import options
-from uncork.cli.files import Reads, Writes
-from uncork.cli.output import console, emit_json
-from uncork.cli.random import Init
+from uncork.cli.help import DECIDE, OUTPUT
+from uncork.cli.output import console, emit_json, progress_bar
+from uncork.cli.parameters import Was, Writes
 from uncork.core.errors import UncorkError
-from uncork.core.progress import Progress, ProgressBar
 from uncork.core.text import printable
 from uncork.core.whole_file import whole_file
 from uncork.domain import parse_domain
+from uncork.report.formats import Result, Sheet, written
 from uncork.theory.lost_classes import (
     MOST_FEATURES_IN_CLOSED_FORM,
     LostClasses,
@@ -29,40 +30,70 @@ from uncork.theory.lost_classes import (
 
 def lost(
     classes: Annotated[
-        str, typer.Option("-C", "--classes", help="Numbers of classes, with commas.")
+        str,
+        typer.Option(
+            "-C",
+            "--number-of-classes",
+            help="Numbers of classes, with commas.",
+            metavar="N,…",
+            rich_help_panel=DECIDE,
+        ),
+        Was("--classes"),
     ] = "10,30,100,300",
     features: Annotated[
-        str, typer.Option("-d", "--features", help="Numbers of features, with commas.")
+        str,
+        typer.Option(
+            "-d",
+            "--features",
+            help="Numbers of features, with commas.",
+            metavar="D,…",
+            rich_help_panel=DECIDE,
+        ),
     ] = "2,4,8",
     init: Annotated[
-        Init | None,
-        typer.Option(help="N(0, 1) or U(−1, 1).", show_default="both"),
+        options.Init | None,
+        typer.Option(
+            help="Entries from N(0, 1) or U(−1, 1).", show_default="both", rich_help_panel=DECIDE
+        ),
     ] = None,
     bias: Annotated[
-        bool | None, typer.Option(help="Heads with a bias, or without.", show_default="both")
+        bool | None,
+        typer.Option(
+            help="Heads with a bias, or without.", show_default="both", rich_help_panel=DECIDE
+        ),
     ] = None,
-    heads: Annotated[int, typer.Option(help="Random heads to average over, each time.")] = 20,
-    seed: Annotated[int, typer.Option(help="The first head's seed; then one more each.")] = 0,
-    domain: Annotated[
-        str,
-        typer.Option(help="Inputs that can arrive: unbounded, box:R, ball:R.", metavar="SPEC"),
-        Reads("the domain"),
-    ] = "unbounded",
-    plot: Annotated[
-        str | None,
-        typer.Option(help="Draw it (.png, .pdf, .svg).", metavar="FILE"),
-        Writes("--plot"),
-    ] = None,
+    heads: Annotated[
+        int,
+        typer.Option(
+            help="Random heads of each kind to average over.", metavar="N", rich_help_panel=DECIDE
+        ),
+    ] = 20,
+    seed: Annotated[
+        int,
+        typer.Option(
+            help="Seed of the first head; the next ones count up from it.",
+            metavar="S",
+            rich_help_panel=DECIDE,
+        ),
+    ] = 0,
+    domain: options.DomainOfPictures = "unbounded",
+    plot: options.Plot = None,
     csv_file: Annotated[
         str | None,
-        typer.Option("--csv", help="Write a table (- for stdout).", metavar="FILE"),
+        typer.Option(
+            "--csv",
+            help="Write the table as CSV (- for stdout).",
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
+        ),
         Writes("--csv"),
     ] = None,
     json_file: options.Json = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Simulate how many classes random heads lose; beside it the closed form for normal heads.
+    """Count the unargmaxable classes of random heads, on average.
 
+    A simulation; beside it, for normal heads, the closed form.
     Example: uncork lost -C 10,100,1000 -d 2,4,8 --plot lost.png
     """
     if csv_file == json_file == "-":
@@ -80,7 +111,7 @@ def lost(
     ]
     work = [(c, d, i, b) for i, b in kinds for d in sizes for c in many]
     simulated = []
-    with Progress() if quiet else ProgressBar() as progress:
+    with progress_bar(quiet) as progress:
         progress.stage("simulating", len(work))
         for case in work:
             simulated.append(simulate_lost(*case, heads=heads, seed=seed, domain=inputs))
@@ -123,18 +154,21 @@ def _row(s: LostClasses, unbounded: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _Lost(Result):
+    rows: Sequence[dict[str, Any]]
+
+    def data(self) -> Sheet:
+        return Sheet(list(self.rows[0]), [list(row.values()) for row in self.rows])
+
+
 def _write_csv(rows: list[dict[str, Any]], path: str) -> None:
+    text = written(_Lost(rows), "csv")
     if path == "-":
-        _csv_rows(rows, sys.stdout)
+        sys.stdout.write(text)
         return
-    with whole_file(path) as target, target.open("w", newline="", encoding="utf-8") as file:
-        _csv_rows(rows, file)
-
-
-def _csv_rows(rows: list[dict[str, Any]], file: Any) -> None:
-    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({**row, "bias": int(row["bias"])} for row in rows)
+    with whole_file(path) as target:
+        target.write_text(text, encoding="utf-8", newline="")
 
 
 def _print(rows: list[dict[str, Any]], heads: int) -> None:
@@ -143,7 +177,7 @@ def _print(rows: list[dict[str, Any]], heads: int) -> None:
     )
     for name in ("init", "bias"):
         table.add_column(name)
-    for name in ("classes", "features", "lost", "± s.e.", "share", "closed form"):
+    for name in ("classes", "features", "unargmaxable", "± s.e.", "share", "closed form"):
         table.add_column(name, justify="right")
     for row in rows:
         error = row["standard_error"]
@@ -156,4 +190,4 @@ def _print(rows: list[dict[str, Any]], heads: int) -> None:
     console().print(table)
     undecided = sum(row["undecided"] for row in rows)
     if undecided:
-        console().print(f"{undecided:,} classes were left undecided and count as not lost")
+        console().print(f"{undecided:,} classes were left undecided and are not counted")

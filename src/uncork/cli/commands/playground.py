@@ -1,4 +1,4 @@
-"""`uncork playground`: the page on which heads of two features can be played with, as one file."""
+"""`uncork playground`: a page to try heads of two features on, as one file."""
 
 from __future__ import annotations
 
@@ -8,17 +8,25 @@ from typing import Annotated
 import typer
 
 from uncork.cli import options
-from uncork.cli.files import Reads, Writes
+from uncork.cli.help import OUTPUT
 from uncork.cli.output import console, print_doubts
+from uncork.cli.parameters import Reads, Writes
 from uncork.core.text import printable
 
 
 def playground(
     output: Annotated[
         str,
-        typer.Option("-o", "--output", help="The page: FILE.html (- for stdout).", metavar="FILE"),
+        typer.Option(
+            "-o",
+            "--output",
+            help="The page to write (- for stdout).",
+            metavar="FILE.html",
+            rich_help_panel=OUTPUT,
+        ),
         Writes("--output"),
     ],
+    tensors: options.Tensors,
     source: Annotated[
         str | None,
         typer.Argument(
@@ -27,36 +35,23 @@ def playground(
         ),
         Reads("the model"),
     ] = None,
-    base: options.Base = None,
-    weight: options.Weight = None,
-    bias: options.Bias = None,
-    transpose: options.Transpose = False,
     labels: options.Labels = None,
-    domain: Annotated[
-        str,
-        typer.Option(help="Inputs that can arrive: box:R or unbounded.", metavar="SPEC"),
-        Reads("the domain"),
-    ] = "unbounded",
+    domain: options.DomainOfPictures = "unbounded",
 ) -> None:
-    """Write the playground: one page that works offline and sends nothing anywhere.
+    """Write a page to try heads of two features on, in a browser.
 
-    Drag class vectors and see which inputs each class wins, and which class can never win.
+    Drag the classes' vectors and see which inputs each class wins, and which class can never win.
+    The page works offline and sends nothing anywhere.
     Example: uncork playground -o playground.html
     """
     from uncork.core.errors import UncorkError
     from uncork.core.whole_file import whole_file
-    from uncork.domain import parse_domain
-    from uncork.loading import load
     from uncork.web.playground import standalone
 
     head = None
     if source is not None:
-        head = load(
-            source,
-            weight=weight, bias=bias, transpose=transpose, labels=labels,
-            domain=parse_domain(domain), base=base,
-        )  # fmt: skip
-    elif base or weight or bias or transpose or labels:
+        head = tensors.find(source, labels=labels, domain=domain).head
+    elif tensors.given() or labels:
         raise UncorkError("--base, --weight, --bias, --transpose and --labels need a SOURCE")
     page = standalone(head)
     if output == "-":

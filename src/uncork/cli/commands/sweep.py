@@ -13,8 +13,9 @@ from rich.live import Live
 from rich.table import Table
 
 from uncork.cli import options
-from uncork.cli.files import Reads
+from uncork.cli.help import OUTPUT, RUN
 from uncork.cli.output import console, emit_json, note, shown
+from uncork.cli.parameters import Reads
 from uncork.core.errors import UncorkError
 from uncork.core.reading import doubt_lines, json_keys
 from uncork.core.text import printable
@@ -41,43 +42,53 @@ def sweep(
     ],
     store: Annotated[
         str,
-        typer.Option(help="File or postgresql:// URL that results go to.", metavar="URL"),
+        typer.Option(
+            help="File or postgresql:// URL of the store that results go to.",
+            metavar="URL",
+            rich_help_panel=OUTPUT,
+        ),
         Reads("the store"),
     ] = _STORE,
+    certificates: Annotated[
+        str | None,
+        typer.Option(
+            help="Write the proofs of every model to this folder, for uncork verify.",
+            metavar="FOLDER",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    json_file: options.Json = None,
     engine: Annotated[
-        Engine, typer.Option(help="local processes, or a Dask or Ray cluster.")
+        Engine,
+        typer.Option(help="Local processes, or a Dask or Ray cluster.", rich_help_panel=RUN),
     ] = Engine.local,
     address: Annotated[
         str | None,
         typer.Option(
-            help="Address of the Dask scheduler or Ray cluster; one is started if not given.",
+            help="Address of the Dask scheduler or Ray cluster; without one it is started here.",
             metavar="HOST:PORT",
+            rich_help_panel=RUN,
         ),
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(help="Processes to start.", show_default="every core", metavar="N"),
+        typer.Option(
+            help="Processes to start.", show_default="all cores", metavar="N", rich_help_panel=RUN
+        ),
     ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Continue after a stop or a crash; decides nothing twice."),
-    ] = False,
-    certificates: Annotated[
-        str | None,
-        typer.Option(help="Keep the proofs of every model in this folder.", metavar="FOLDER"),
-    ] = None,
-    json_file: options.Json = None,
+    resume: options.Resume = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Audit every model of a manifest; one that fails is recorded, and the rest goes on.
+    """Audit every model of a manifest into a store.
 
-    Exits with 1 if one failed or was not run. Example: uncork sweep models.toml --store results.db
+    A model that fails is recorded, and the others go on. Exit status 1 if one failed or was not
+    run. Example: uncork sweep models.toml --store results.db
     """
     from uncork.sweep import read_manifest
 
     folder = None if certificates is None else Path(certificates)
     if folder is not None and not folder.is_dir():
-        raise UncorkError(f"--certificates {certificates} is no folder: make it first")
+        raise UncorkError(f"--certificates {certificates} is not a folder: create it first")
     outcomes = sweep_and_print(
         read_manifest(manifest), store, engine=engine.value, address=address, workers=workers,
         resume=resume, certificates=folder, json_file=json_file, quiet=quiet,
@@ -98,7 +109,7 @@ def sweep_and_print(
     json_file: str | None,
     quiet: bool,
 ) -> list[Outcome]:
-    """Run a sweep with its progress shown, and print what came of it."""
+    """Run a sweep, show its progress, and print the results."""
     from uncork.store import Store
     from uncork.sweep import sweep as run_sweep
     from uncork.sweep.engines import open_engine, stop
@@ -110,7 +121,7 @@ def sweep_and_print(
         opened.check_writable()
         check_free(work)
         if not resume and work.is_dir() and any(work.iterdir()):
-            note("there is an unfinished sweep into this store: --resume would have continued it")
+            note("there was an unfinished sweep into this store: --resume would have continued it")
         display = _display(quiet)
         with open_engine(engine, address, workers) as executor, display:
             try:
@@ -122,9 +133,7 @@ def sweep_and_print(
                 stop(executor)
                 if not isinstance(error, KeyboardInterrupt):
                     raise
-                note(
-                    "interrupted: what was decided is kept; the same command with --resume goes on"
-                )
+                note("interrupted: what was decided is saved; --resume continues")
                 raise typer.Exit(130) from None
     if json_file is not None:
         emit_json([_described(outcome) for outcome in outcomes], json_file)
@@ -200,7 +209,7 @@ class _Display:
 
 
 class _Lines(_Display):
-    """A line whenever a model moves on: for a log."""
+    """A line whenever a model's state changes: for a log."""
 
     def changed(self, outcome: Outcome) -> None:
         note(f"{outcome.task.name}: {_state(outcome)}")

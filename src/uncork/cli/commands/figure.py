@@ -8,9 +8,7 @@ from typing import Annotated
 import typer
 
 from uncork.cli import options
-from uncork.cli.files import Writes
 from uncork.cli.output import console
-from uncork.cli.saving import chosen_store
 from uncork.core.text import printable
 
 
@@ -25,28 +23,25 @@ def figure(
     kind: Annotated[
         Kind,
         typer.Argument(
-            help="unargmaxable: how many classes each model loses (Figure 6); iterations: of the "
-            "approximate algorithm, by class (Figures 10 to 12)."
+            help="unargmaxable: how many classes of each model (the paper's Figure 6); iterations: "
+            "how many the approximate algorithm needs (Figures 10 to 12).",
+            metavar="unargmaxable|iterations",
         ),
     ],
-    output: Annotated[
-        str,
-        typer.Option("-o", "--output", help="File: .png, .svg or .pdf.", metavar="FILE"),
-        Writes("--output"),
-    ],
-    store: options.StoreUrl = None,
+    output: options.Picture,
+    store: options.StoreToRead = None,
     name: options.StoredName = None,
     group: options.StoredGroup = None,
 ) -> None:
-    """Draw what a store holds of many models.
+    """Draw the paper's figures from a store.
 
-    Example: uncork figure unargmaxable --store results.db -o lost.png
+    Example: uncork figure unargmaxable --store results.db -o unargmaxable.png
     """
     from uncork.report.drawing import check_figure
     from uncork.report.fleet_plots import plot_iterations, plot_unargmaxable
     from uncork.store import Store
 
-    url = chosen_store(store)
+    url = options.chosen_store(store)
     check_figure(output)
     with Store(url, create=False) as opened:
         audits = opened.audits(name=name, group=group)

@@ -1,4 +1,4 @@
-"""`uncork show`: what a file holds and what of it is the head."""
+"""`uncork show`: what a file holds, and which of its tensors are the head."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from uncork.cli import options
+from uncork.cli.help import OUTPUT
 from uncork.cli.output import console, emit_json, shown
 from uncork.core.text import printable
 from uncork.loading import Description, describe
@@ -20,27 +21,27 @@ _MOST_TENSORS = 30
 
 def show(
     source: options.Source,
-    base: options.Base = None,
-    weight: options.Weight = None,
-    bias: options.Bias = None,
-    transpose: options.Transpose = False,
+    tensors: options.Tensors,
     labels: options.Labels = None,
     domain: options.Domain = None,
     every: Annotated[
-        bool, typer.Option("--all", help="List every tensor, not only possible weights.")
+        bool,
+        typer.Option(
+            "--all",
+            help="List every tensor, not only possible weights.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
     json_file: options.Json = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Show what was found in a model: tensors, head, bias, labels, domain, odd rows, and why.
+    """Show what a file holds, and which of its tensors are the head.
 
-    Decides nothing. Example: uncork show model.onnx
+    Tensors, head, bias, labels, domain and odd rows, and why each was chosen. Decides nothing.
+    Example: uncork show model.onnx
     """
-    options.checked_domain(domain)
-    found = describe(
-        source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain,
-        base=base,
-    )  # fmt: skip
+    options.check_domain(domain)
+    found = describe(source, labels=labels, domain=domain, **tensors.as_dict())
     if json_file is not None:
         emit_json(found.as_dict(), json_file)
     if json_file != "-":
@@ -72,7 +73,7 @@ def _print(out: Console, found: Description, every: bool) -> None:
 
 
 def _add(facts: Table, read: list[tuple[str, str]], *kinds: str) -> None:
-    """What audit says of the head too: those lines of it that are about these."""
+    """The lines that audit prints about the head too, of these kinds."""
     for name, text in read:
         if name in kinds:
             facts.add_row(name, text)
@@ -104,7 +105,7 @@ def _few(labels: Sequence[str]) -> str:
 
 
 def _domain(found: Description) -> list[tuple[str, str]]:
-    """What is used and how it came about; and what the source shows, where that is not used."""
+    """The domain and where it comes from; and what the model shows, where that is not used."""
     assert found.head is not None
     source, seen = found.domain_from, found.shown_domain
     hint = "; give another with --domain" if source == "assumed" and seen is None else ""
@@ -112,7 +113,7 @@ def _domain(found: Description) -> list[tuple[str, str]]:
     if seen is not None and seen.why != source:
         lines.append(("", f"--domain auto would use {seen.domain}: {printable(seen.why)}"))
     if seen is not None and seen.assumed:
-        lines.append(("", f"assumed for that, not seen: {printable(seen.assumed)}"))
+        lines.append(("", f"this assumes, without having seen it: {printable(seen.assumed)}"))
     return lines
 
 
@@ -132,7 +133,7 @@ def _print_tensors(out: Console, found: Description, every: bool) -> None:
         table.add_row(printable(tensor.name), shape, tensor.dtype, tensor.role)
     out.print(table)
     rest = len(found.tensors) - len(rows)
-    out.print(f"and {rest} more that are no likely weight (--all lists them)\n" if rest else "")
+    out.print(f"and {rest} more, unlikely to be the weight (--all lists them)\n" if rest else "")
 
 
 def _odd(found: Description) -> list[tuple[str, str]]:
@@ -154,7 +155,7 @@ def _odd(found: Description) -> list[tuple[str, str]]:
         text = f"{near} in {len(odd.near_rows)} groups: {_groups(odd.near_rows)}"
         lines.append(("rows within rounding", f"{text} (2⁻⁸ of their length)"))
     if odd.constant_columns:
-        text = f"{_some(odd.constant_columns)}: no say in the argmax"
+        text = f"{_some(odd.constant_columns)}: no influence on the argmax"
         lines.append(("constant features", text))
     if odd.near_constant_columns:
         lines.append(("near-constant features", _some(odd.near_constant_columns)))

@@ -9,31 +9,45 @@ from typing import Annotated
 import typer
 
 from uncork.cli import options
-from uncork.cli.saving import chosen_store
+from uncork.cli.help import RUN
 from uncork.core.errors import UncorkError
 from uncork.core.text import printable
 
 
 def serve(
-    store: options.StoreUrl = None,
+    store: options.StoreToRead = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; only this machine's own by default.")
+        str,
+        typer.Option(
+            help="Address to listen on. The default can be reached from this machine only.",
+            metavar="ADDRESS",
+            rich_help_panel=RUN,
+        ),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")
+        int,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port to listen on; 0: any free one.",
+            metavar="PORT",
+            rich_help_panel=RUN,
+        ),
     ] = 8765,
     allow_remote: Annotated[
         bool,
         typer.Option(
             "--allow-remote",
-            help="Listen on a --host that other machines can reach. There is no password: whoever "
-            "reaches it can read the whole store.",
+            help="Listen on a --host that other machines can reach. There is no password: anyone "
+            "who reaches it can read the whole store.",
+            rich_help_panel=RUN,
         ),
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not say where it listens.")] = False,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Show a store's audits as pages in a browser and as JSON, with the playground; read-only.
+    """Serve a store as web pages and as JSON, with the playground.
 
+    Nothing in the store can be changed from there.
     Example: uncork serve --store results.db
     """
     from uncork.store import Store
@@ -51,9 +65,9 @@ def serve(
     if not is_loopback(host) and not allow_remote:
         raise UncorkError(
             f"--host {host} may be reached by other machines, and there is no password: add "
-            "--allow-remote if that is meant"
+            "--allow-remote if you want that"
         )
-    opened = Store(chosen_store(store), create=False)
+    opened = Store(options.chosen_store(store), create=False)
     try:
         listening = _listen(host, port)
     except UncorkError:
@@ -79,7 +93,7 @@ def serve(
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound before anything is said, so that what is in the way is said first."""
+    """A socket, bound before anything is printed: a port in use is reported first."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -95,6 +109,6 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.close()
         raise UncorkError(
             f"port {port} of {host} cannot be listened on: {error.strerror or error} "
-            "(--port gives another, 0 any that is free)"
+            "(choose another with --port; 0: any free one)"
         ) from None
     return listening

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Annotated, Any
 
@@ -12,13 +11,11 @@ from uncork import __version__
 from uncork.auditing import Audit, Verification
 from uncork.auditing.certify.verify import verify as check
 from uncork.cli import options
-from uncork.cli.files import Reads
-from uncork.cli.output import console, emit_json, print_doubts, shown
+from uncork.cli.output import console, emit_json, print_doubts, progress_bar, shown
+from uncork.cli.parameters import Reads
 from uncork.core.head import Head
-from uncork.core.progress import Progress, ProgressBar
 from uncork.core.reading import json_keys
 from uncork.core.text import printable
-from uncork.loading import load
 
 _MOST_FAILED = 20
 
@@ -30,10 +27,7 @@ def verify(
         Reads("the certificates"),
     ],
     source: options.Source,
-    base: options.Base = None,
-    weight: options.Weight = None,
-    bias: options.Bias = None,
-    transpose: options.Transpose = False,
+    tensors: options.Tensors,
     drop_bias: options.DropBias = False,
     labels: options.Labels = None,
     device: options.OnDevice = options.Device.auto,
@@ -41,21 +35,18 @@ def verify(
     json_file: options.Json = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Check every certificate against the weights: no solver, no trust in whoever made them.
+    """Check every certificate against the weights, without a solver.
 
-    The domain is the one the certificates name. Exit status 1 if any proof fails, or if they are
-    about other weights. Example: uncork verify proofs.npz model.onnx
+    Nothing that the certificates' author computed is trusted. The domain is the one that the
+    certificates name. Exit status 1 if any proof fails, or if they are about other weights.
+    Example: uncork verify proofs.npz model.onnx
     """
     began = time.perf_counter()
-    head = load(
-        source, weight=weight, bias=bias, transpose=transpose, drop_bias=drop_bias, labels=labels,
-        base=base,
-    )  # fmt: skip
+    head = tensors.find(source, drop_bias=drop_bias, labels=labels).head
     audit = Audit.load(certificates, head)
     other = _another_head(audit, head, drop_bias)
     if other is None:
-        bar: Progress = Progress() if quiet or not sys.stderr.isatty() else ProgressBar()
-        with bar:
+        with progress_bar(quiet) as bar:
             bar.stage("verifying", sum(audit.counts.values()) - audit.counts["undecided"])
             found = check(audit, head, device=device.value, jobs=jobs, tick=bar.advance)
     else:
@@ -97,9 +88,9 @@ def _another_head(audit: Audit, head: Head, dropped: bool) -> str | None:
         return None
     hint = ""
     if head.bias is not None and not audit.has_bias:
-        hint = " (they are for a head with no bias: --drop-bias?)"
+        hint = " (they are for a head without a bias: did you mean --drop-bias?)"
     elif dropped and audit.has_bias:
-        hint = " (they are for the head with its bias: without --drop-bias?)"
+        hint = " (they are for the head with its bias: leave out --drop-bias?)"
     return (
         f"they are for other weights: {audit.fingerprint[:19]}…, not {head.fingerprint[:19]}…"
         + hint

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -17,14 +16,14 @@ from rich.table import Table
 from uncork import __version__
 from uncork.activations.data import named_and_matched
 from uncork.cli import options
-from uncork.cli.files import Reads, Writes
-from uncork.cli.output import console, emit_json, print_doubts
+from uncork.cli.help import INPUT
+from uncork.cli.output import console, emit_json, print_doubts, progress_bar
+from uncork.cli.parameters import Reads
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.core.progress import Progress, ProgressBar
+from uncork.core.progress import Progress
 from uncork.core.reading import json_keys
 from uncork.core.text import printable
-from uncork.loading import find
 from uncork.loading.contents import AmbiguousError
 from uncork.loading.outputs import read_outputs
 from uncork.theory.bottleneck import rank_bound
@@ -54,7 +53,7 @@ class Norm(str, Enum):
 
 @dataclass
 class _Found:
-    """What there is to say."""
+    """The spectra, and what else was found out."""
 
     source: str
     head: Head | None = None
@@ -82,10 +81,14 @@ def rank(
         ),
         Reads("the model"),
     ],
+    tensors: options.Tensors,
+    drop_bias: options.DropBias = False,
     hidden: Annotated[
         str | None,
         typer.Option(
-            help="Hidden states that arrive at the head: contexts × features.", metavar="FILE"
+            help="Hidden states that reach the head: contexts × features.",
+            metavar="FILE",
+            rich_help_panel=INPUT,
         ),
         Reads("the hidden states"),
     ] = None,
@@ -93,10 +96,35 @@ def rank(
         list[str] | None,
         typer.Option(
             help="Run the model (a transformers folder, or ONNX) over this data, as uncork "
-            "activations does, and take the hidden states from there.",
+            "activations does, to get the hidden states.",
             metavar="FILE",
+            rich_help_panel=INPUT,
         ),
         Reads("the data", named_and_matched),
+    ] = None,
+    logits: Annotated[
+        bool,
+        typer.Option(
+            "--logits",
+            help="The file holds logits, not logarithms of probabilities.",
+            rich_help_panel=INPUT,
+        ),
+    ] = False,
+    tensor: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the array that holds the outputs.",
+            metavar="NAME",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    softcap: Annotated[
+        float | None,
+        typer.Option(
+            help="Undo c·tanh(z/c) on logits first (Gemma 2: 30).",
+            metavar="C",
+            rich_help_panel=INPUT,
+        ),
     ] = None,
     contexts: Annotated[
         int | None,
@@ -104,40 +132,23 @@ def rank(
             help="Use the first N contexts.",
             show_default=f"all; with --data {_MOST_CONTEXTS:,}",
             metavar="N",
+            rich_help_panel=INPUT,
         ),
-    ] = None,
-    logits: Annotated[
-        bool,
-        typer.Option("--logits", help="The file holds logits, not logarithms of probabilities."),
-    ] = False,
-    tensor: Annotated[
-        str | None, typer.Option(help="Which array of the file holds the outputs.", metavar="NAME")
     ] = None,
     norm: Annotated[
         Norm | None,
-        typer.Option(help="What precedes the head, for the estimate of its width, if known."),
+        typer.Option(
+            help="What precedes the head, if known, to estimate its width.", rich_help_panel=INPUT
+        ),
     ] = None,
-    softcap: Annotated[
-        float | None,
-        typer.Option(help="Undo c·tanh(z/c) on logits first (Gemma 2: 30).", metavar="C"),
-    ] = None,
-    base: options.Base = None,
-    weight: options.Weight = None,
-    bias: options.Bias = None,
-    transpose: options.Transpose = False,
-    drop_bias: options.DropBias = False,
-    plot: Annotated[
-        str | None,
-        typer.Option(help="Draw the spectrum: .png, .svg or .pdf.", metavar="FILE"),
-        Writes("--plot"),
-    ] = None,
+    plot: options.Plot = None,
     json_file: options.Json = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Rank and singular spectrum of a model's log-probabilities, beside the bound d + 1 (d + 2).
+    """Rank and singular spectrum of a model's log-probabilities.
 
-    From a file of outputs, from a head and hidden states, or from a model and data. A model alone
-    gives its head's own spectrum and the bound.
+    Beside the bound d + 1, or d + 2 with a bias. From a file of outputs, from a head and hidden
+    states, or from a model and data. A model alone gives its head's own spectrum and the bound.
     Example: uncork rank model.safetensors --hidden states.npy --plot spectrum.png
     """
     if hidden is not None and data:
@@ -151,17 +162,14 @@ def rank(
     if contexts is not None and contexts < 2:
         raise UncorkError(f"--contexts {contexts}: expected two or more")
     logits = logits or softcap is not None  # only logits are capped
-    bar: Progress = ProgressBar() if not quiet and sys.stderr.isatty() else Progress()
-    with bar:
+    with progress_bar(quiet) as bar:
         values = None if hidden or data else _outputs(source, tensor, logits)
         if values is not None:
             kind: Kind = "logits" if logits else "log-probabilities"
             told = None if norm is None else norm.value
             found = _of_outputs(source, values[:contexts], kind, told, softcap, bar)
         else:
-            found = _of_head(
-                source, hidden, data, contexts, (weight, bias, transpose, drop_bias), base, bar
-            )
+            found = _of_head(source, hidden, data, contexts, tensors, drop_bias, bar)
     if plot is not None:
         _draw(found, plot)
     if json_file is not None:
@@ -207,9 +215,7 @@ def _of_outputs(
     else:
         found.notes.append("hidden width not estimated: give fewer --contexts for it")
     if not found.outputs.settled:
-        found.notes.append(
-            f"the rank is at least {found.outputs.rank:,}: no more directions were looked for"
-        )
+        found.notes.append(f"the rank is at least {found.outputs.rank:,}: the search stopped there")
     return found
 
 
@@ -218,28 +224,24 @@ def _of_head(
     hidden: str | None,
     data: Sequence[str] | None,
     contexts: int | None,
-    chosen: tuple[str | None, str | None, bool, bool],
-    base: str | None,
+    tensors: options.Tensors,
+    drop_bias: bool,
     progress: Progress,
 ) -> _Found:
-    weight, bias, transpose, drop_bias = chosen
     states: np.ndarray | None = None
     made_from = ""
     if data:
-        if base is not None:
+        if tensors.base is not None:
             raise UncorkError("--data runs the model itself: merge the adapter first")
-        head, states = _run(source, data, contexts or _MOST_CONTEXTS, weight, progress)
+        head, states = _run(source, data, contexts or _MOST_CONTEXTS, tensors.weight, progress)
         if drop_bias:
             head = head.replace(bias=None)
         made_from = f"the model's hidden states on {len(states):,} contexts of data"
     else:
         try:
-            head = find(
-                source, weight=weight, bias=bias, transpose=transpose, drop_bias=drop_bias,
-                base=base,
-            ).head  # fmt: skip
+            head = tensors.find(source, drop_bias=drop_bias).head
         except AmbiguousError as error:
-            raise UncorkError(f"{error} (a file of outputs? then use --logits)") from None
+            raise UncorkError(f"{error} (if it is a file of outputs, use --logits)") from None
     if hidden is not None:
         states = read_outputs(Path(hidden))[:contexts]
         if len(states) < 2:
@@ -258,10 +260,10 @@ def _of_head(
         suffix = Path(source).suffix.lower()
         if suffix in _MATRICES and head.features > head.classes:
             found.notes.append(
-                "more features than classes: is this a file of outputs? then --logits"
+                "more features than classes: if this is a file of outputs, use --logits"
             )
-        elif suffix == ".npy":  # an array without a name, and more contexts than classes are usual
-            found.notes.append("taken for a head: is this a file of outputs? then --logits")
+        elif suffix == ".npy":  # has no names, and often more contexts than classes
+            found.notes.append("read as a head: if this is a file of outputs, use --logits")
     return found
 
 

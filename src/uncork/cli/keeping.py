@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from uncork.auditing import Audit
-from uncork.cli.output import check_writable
+from uncork.cli.files import check_writable
+from uncork.cli.output import progress_bar
 from uncork.core.errors import UncorkError
-from uncork.core.progress import Progress, ProgressBar
 from uncork.core.text import printable
-from uncork.store.default import default_store
-
-
-def chosen_store(store: str | None) -> str:
-    """The store that was named, else the user's own."""
-    return default_store(create=False) if store is None else store
 
 
 class Keeping:
-    """What was asked for; looks at the store at once: a wrong one is found before the work."""
+    """What was asked for. Opens the store at once: a wrong one is noticed before the work."""
 
     def __init__(
         self,
@@ -45,13 +38,14 @@ class Keeping:
                 raise UncorkError(f"{unkept[0]} goes with --save or --store: nothing else keeps it")
             return
         from uncork.store import Store
+        from uncork.store.default import default_store
 
         self.url = default_store() if store is None else store
         missing = _missing_file(self.url)
         if missing is None:
             with Store(self.url) as opened:
                 opened.check_writable()
-        else:  # made when there is something to keep: bad input leaves no empty store behind
+        else:  # made once there is something to keep: bad input leaves no empty store behind
             check_writable(missing, "--store")
 
     def keep(self, audit: Audit, certificates: str | None, quiet: bool) -> str:
@@ -81,15 +75,14 @@ class Keeping:
 
         assert audit.head is not None
         classes = classes_to_count(audit)
-        shown: Progress = ProgressBar() if not quiet and sys.stderr.isatty() else Progress()
-        with shown:
-            shown.stage("counting iterations", len(classes))
+        with progress_bar(quiet) as bar:
+            bar.stage("counting iterations", len(classes))
             head = audit.head.replace(domain=audit.domain)
-            return count_iterations(head, classes, patience, shown.advance)
+            return count_iterations(head, classes, patience, bar.advance)
 
 
 def _missing_file(url: str) -> str | None:
-    """The file that a store would be made in; None where it is there, or is no file."""
+    """The file that would have to be made for the store; None if it exists, or is not a file."""
     from uncork.store.engine import Database
 
     database = Database(url, create=True, wait=0)  # says what is wrong with it, opens nothing
