@@ -43,7 +43,7 @@ test-gpu:
 COUNT ?= 1000
 SECONDS ?= 0
 SEED ?= 0
-FUZZ := PYTHONPATH=src:tests/load OMP_NUM_THREADS=1 $(BIN)/python -m fuzz_domains
+FUZZ := PYTHONPATH=src:tests/loading OMP_NUM_THREADS=1 $(BIN)/python -m fuzz_domains
 fuzz: $(VENV)/.test
 	$(FUZZ) --count $(COUNT) --seconds $(SECONDS) --seed $(SEED)
 	$(FUZZ).torch_modules --count $(COUNT) --seed $(SEED)
@@ -60,14 +60,14 @@ style: $(VENV)/.test
 # Every model class of transformers' registry with an output head, built small, saved, loaded and
 # compared: minutes on one core. `make models CLASSES="LlamaForCausalLM ViTForImageClassification"`.
 models: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -W ignore tests/load/every_model.py $(CLASSES)
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore tests/loading/every_model.py $(CLASSES)
 
 # Damaged files of every format that is read: none may take ten seconds, 512 MB or end in a
 # traceback. `make fuzz-files FILES=1000 SEED=7`
 .PHONY: fuzz-files
 FILES ?= 100000
 fuzz-files: $(VENV)/.test
-	cd tests/load && PYTHONPATH=.:.. OMP_NUM_THREADS=1 \
+	cd tests/loading && PYTHONPATH=.:.. OMP_NUM_THREADS=1 \
 		../../$(BIN)/python fuzz_files.py --files $(FILES) --seed $(SEED)
 
 bench: $(VENV)/.test

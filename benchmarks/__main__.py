@@ -40,7 +40,7 @@ def reference_seconds(name: str, sample: int, lost: list[int]) -> dict[str, Any]
     Half of the sample is drawn from the unargmaxable classes, which cost it most, and half from
     the others; each half counts for as many classes as it stands for.
     """
-    from uncork.audit.reference import decide_reference
+    from uncork.auditing.search.reference import decide_reference
 
     head, _ = build(name)
     rng = np.random.default_rng(0)

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 import uncork
-from uncork.audit.proofs import Proofs
-from uncork.audit.result import Audit
-from uncork.audit.verdict import Verdict
+from uncork.auditing.proofs.proofs import Proofs
+from uncork.auditing.proofs.verdict import Verdict
+from uncork.auditing.result import Audit
 from uncork.report.tables import model_rows, render
 from uncork.store import Store
 from uncork.sweep import Task, sweep

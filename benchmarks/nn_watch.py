@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from uncork.audit import audit
+from uncork.auditing import audit
+from uncork.core.head import Head
 from uncork.domain import Box
-from uncork.head import Head
 from uncork.nn.watch import Watch
 
 

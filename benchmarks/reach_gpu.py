@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from uncork.core.head import Head
 from uncork.domain import Box
-from uncork.head import Head
-from uncork.reach.probability import highest_probability
-from uncork.reach.sparse import sparse_probability
+from uncork.reach.probability.search import highest_probability
+from uncork.reach.sparse.search import sparse_probability
 
 
 def measure(path: str, most: int, devices: list[str]) -> dict[str, Any]:

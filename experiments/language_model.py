@@ -30,7 +30,7 @@ from text import Text, read_text
 from torch import Tensor, nn
 from torch.nn import functional
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 WIDTHS = (8, 16, 32, 64, 128, 200)
 SEEDS = (0, 1, 2)

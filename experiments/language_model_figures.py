@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.report.drawing import INK, LOST, MISSED, REACHED, drawn_to
 
 _LSTM = "box:-1,1"

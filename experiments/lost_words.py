@@ -14,9 +14,9 @@ from many_runs import read_results, write_json
 from text import Text
 
 from uncork import Box, Domain, Head, UncorkError, Verdict, audit
-from uncork.audit.iterations import count_iterations
-from uncork.random_heads import random_head
-from uncork.reach.probability import highest_probability
+from uncork.auditing.search.iterations import count_iterations
+from uncork.reach.probability.search import highest_probability
+from uncork.theory.random_heads import random_head
 
 # h = o·tanh(c) of an LSTM lies within ±1; the papers take ±100. Without a bias it is all one.
 LSTM, PAPER = Box(1), Box(100)

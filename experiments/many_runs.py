@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 Work = Callable[[dict[str, Any]], dict[str, Any]]
 

@@ -21,10 +21,10 @@ import numpy as np
 from many_runs import write_json
 
 from uncork import Box, UncorkError, audit
-from uncork.progress import ProgressBar
-from uncork.random_heads import INITS, random_head
+from uncork.core.progress import ProgressBar
 from uncork.report.drawing import INK, LOST, REACHED, drawn_to
 from uncork.theory.lost_classes import MOST_FEATURES_IN_CLOSED_FORM, expected_lost
+from uncork.theory.random_heads import INITS, random_head
 
 WIDTHS = (5, 10, 15, 20, 22, 24, 26, 28, 30, 32, 35, 40)
 SEEDS = (0, 1, 2)

@@ -28,7 +28,7 @@ from many_runs import Run, read_results, run_all, write_json
 from text import Text, read_text
 from torch import Tensor, nn
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.nn import heads
 from uncork.theory.spectrum import Spectrum
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.report.drawing import INK, LOST, drawn_to
 
 _GREEN, _PINK, _ORANGE = "#009E73", "#CC79A7", "#E69F00"

@@ -28,9 +28,9 @@ from uncork.reach.certificates import (
     read_certificates,
     write_certificates,
 )
-from uncork.reach.probability import highest_probability
-from uncork.reach.rank import best_rank
-from uncork.reach.sparse import sparse_probability
+from uncork.reach.probability.search import highest_probability
+from uncork.reach.rank.search import best_rank
+from uncork.reach.sparse.search import sparse_probability
 
 MODELS = {
     "PP-OCRv4": ("rapidocr_onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx"),

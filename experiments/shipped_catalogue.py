@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from uncork import Head, UncorkError
-from uncork.load import find
-from uncork.load.source import Found
+from uncork.loading import find
+from uncork.loading.source import Found
 
 
 @dataclass(frozen=True)

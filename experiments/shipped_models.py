@@ -26,8 +26,8 @@ from shipped_catalogue import CATALOGUE, Shipped, fetch, look
 from shipped_reading import characters, font_name, read_characters, sampled
 
 from uncork import Head, UncorkError, audit
-from uncork.load.odd_rows import odd_rows
-from uncork.progress import ProgressBar
+from uncork.core.progress import ProgressBar
+from uncork.loading.odd_rows import odd_rows
 
 DEBIAN_FONTS = (
     "/usr/share/fonts/truetype/wqy/wqy-zenhei.ttc",  # fonts-wqy-zenhei

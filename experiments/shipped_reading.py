@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from ocr import Recogniser, covers, render
 
-from uncork.progress import Progress
+from uncork.core.progress import Progress
 
 BATCH = 8
 NARROWEST = 96  # columns: enough for one character, and a third of the work of the usual 320

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 UNKNOWN, END = "<unk>", "<eos>"
 PARTS = ("train", "valid", "test")

@@ -22,7 +22,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 if TYPE_CHECKING:
     from translation.training import TrainingConfig

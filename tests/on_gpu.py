@@ -19,8 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = [*sorted(ROOT.glob("tests/nn/test_*.py")), *sorted(ROOT.glob("tests/audit/test_*gpu*.py")),
-         ROOT / "tests/audit/test_torch_backend.py"]  # fmt: skip
+FILES = [*sorted(ROOT.glob("tests/nn/test_*.py")),
+         *sorted(ROOT.glob("tests/auditing/test_*gpu*.py")),
+         ROOT / "tests/auditing/test_torch_backend.py"]  # fmt: skip
 AT_A_TIME = max(1, min(6, (os.cpu_count() or 1) // 2))
 
 

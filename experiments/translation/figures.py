@@ -12,7 +12,7 @@ import numpy as np
 from translation.measures import SUM_EDGES
 from translation.outputs import OUTPUTS, TITLES
 from translation.scoring import step_milliseconds
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

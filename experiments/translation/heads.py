@@ -10,7 +10,7 @@ import numpy as np
 
 from translation.runs import Folder, write_json
 from translation.tables import table
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 
 def audit_heads(results: Path, prepared: Path, jobs: int | None = None) -> str:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from translation.data import PAD
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 Tensor = torch.Tensor
 

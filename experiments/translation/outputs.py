@@ -13,7 +13,7 @@ import torch
 
 import uncork.nn.functional as F
 from translation.data import PAD
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 Tensor = torch.Tensor
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (N, V) float32, targets (N) -> ()

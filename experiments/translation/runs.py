@@ -32,7 +32,7 @@ from translation.outputs import (
 )
 from translation.search import translate
 from translation.training import Trained, TrainingConfig, train
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 BEAMS = (1, 5, 10)
 TAUS = (0.0, 0.1, 0.2, 0.3, 5.0, 10.0)

@@ -13,7 +13,7 @@ import numpy as np
 from translation.outputs import TITLES
 from translation.runs import Folder, write_json
 from translation.tables import tables
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 # "A given validation score": this share of what the weakest output reaches in the end.
 SCORE_SHARE = 0.95

@@ -1,15 +1,15 @@
 """uncork: what can the output layer of a model say, and what can it never say?"""
 
-from uncork import early  # noqa: F401  first, while Ctrl-C would still show a traceback
+from uncork.core import early  # noqa: F401  first, while Ctrl-C would still show a traceback
 
 # isort: split
 
-from uncork.audit import Audit, Interrupted, Mixture, Verdict, Verification, Witness, audit
-from uncork.audit.verify import verify
+from uncork.auditing import Audit, Interrupted, Mixture, Verdict, Verification, Witness, audit
+from uncork.auditing.certify.verify import verify
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
 from uncork.domain import Ball, Box, Domain, Image, LayerNorm, RMSNorm, Unbounded
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load import load
+from uncork.loading import load
 
 __version__ = "0.1.0"
 

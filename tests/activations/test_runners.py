@@ -20,7 +20,7 @@ from tiny_models import (
 )
 from uncork import UncorkError
 from uncork.activations import open_runner, record
-from uncork.load import find
+from uncork.loading import find
 
 RNG = np.random.default_rng(0)
 D, C = 6, 9

@@ -16,7 +16,7 @@ from running import Run
 from models import PP_OCR_V4
 from tiny_models import node, save_onnx, save_texts, save_transformer
 from uncork.activations import recording
-from uncork.domain_file import read_domain
+from uncork.domain.file import read_domain
 
 RNG = np.random.default_rng(0)
 D, C = 5, 8

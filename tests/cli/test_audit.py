@@ -11,8 +11,8 @@ from running import Run
 
 import uncork
 from models import MAGIKA, MAGIKA_CONFIG, PP_OCR_V4
-from uncork.audit import Audit
-from uncork.chosen_classes import script_of
+from uncork.auditing import Audit
+from uncork.loading.chosen_classes import script_of
 
 
 def test_the_summary_names_head_domain_counts_losers_and_proof(

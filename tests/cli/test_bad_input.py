@@ -83,7 +83,7 @@ def _certificates(run: Run, folder: Path) -> Path:
         (["--domain", "sphere"], "not understood"),
         (["--domain", "ball:-1"], "positive"),
         (["--domain", "automatic"], "not understood"),
-        (["--classes", "0-2,x"], "'x' is no class number"),
+        (["--classes", "0-2,x"], "'x' is not a class number"),
         (["--classes", "2-1"], "ends before it begins"),
         (["--classes", "0-99999999999999999"], "the head has classes 0 to 2"),
         (["--classes", ""], "no class number"),

@@ -14,7 +14,7 @@ from uncork import Box, Head
 from uncork import audit as decide
 from uncork.activations import Batch, open_runner, record
 from uncork.activations.behaviour import Behaviour
-from uncork.load import load
+from uncork.loading import load
 
 CORNERS = np.array(
     [[1, 1], [1, -1], [-1, 1], [-1, -1], [0.1, 0.05], [-2, -2]], dtype=np.float32
@@ -85,7 +85,7 @@ def test_a_contradiction_is_loud_and_status_one(
     run: Run, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the audit had called class 0 unargmaxable, which it is not."""
-    from uncork.audit import Audit
+    from uncork.auditing import Audit
 
     monkeypatch.setattr(Audit, "unargmaxable", property(lambda self: np.array([0])))
     ran = run("audit", model, "--domain", "auto", "--check", model, "--data", data)

@@ -10,9 +10,9 @@ import pytest
 import regex
 
 from uncork import Head, UncorkError
-from uncork.chosen_classes import chosen_classes
-from uncork.load.contents import Vocabulary
-from uncork.load.vocabulary.scripts import script_of, wanted_scripts
+from uncork.loading.chosen_classes import chosen_classes
+from uncork.loading.contents import Vocabulary
+from uncork.loading.vocabulary.scripts import script_of, wanted_scripts
 
 LABELS = [
     "<s>", "▁hello", "##ing", "wor</w>", "ab@@", "▁мир", "мир7!", "东", "東京タワー", "ひらがな",
@@ -71,7 +71,7 @@ def test_a_file_may_name_them(tmp_path: Path) -> None:
     [
         ("script:THAI", r"scripts there are: LATIN \(6\), "),
         ("script:\x1b[31m", r"written in '\\\\x1b"),
-        ("words", "'words' is no class number"),
+        ("words", "'words' is not a class number"),
         ("label:(", "no regular expression"),
         ("label:zzz", "no label matches"),
         (" , ", "no class number"),

@@ -10,7 +10,7 @@ import torch
 from running import Run
 from safetensors.torch import save_file
 
-from uncork.load import find
+from uncork.loading import find
 
 
 @pytest.fixture

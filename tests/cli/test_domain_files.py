@@ -10,7 +10,7 @@ import pytest
 from running import Run
 
 from uncork import Audit, Box, Head, LayerNorm, Verdict, audit
-from uncork.domain_file import write_domain
+from uncork.domain.file import write_domain
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from uncork.draw.colouring import coloured
 from uncork.draw.hull import hull_faces
 from uncork.draw.regions import touching
 from uncork.draw.style import LOST, PALETTE
-from uncork.random_heads import random_head
 from uncork.theory.braid import rankings
+from uncork.theory.random_heads import random_head
 
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF-1"}
 

@@ -20,7 +20,7 @@ from uncork import UncorkError
 from uncork.report import page
 
 # By their names: in their packages the functions stand before the modules.
-deciding = import_module("uncork.audit.run")
+deciding = import_module("uncork.auditing.run")
 showing = import_module("uncork.cli.show")
 
 SOURCE = Path(uncork.__file__).parents[1]

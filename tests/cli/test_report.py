@@ -16,10 +16,10 @@ import pytest
 from running import Run
 
 from uncork import Ball, Box, Head, Unbounded, audit
-from uncork.errors import UncorkError
-from uncork.random_heads import random_head
+from uncork.core.errors import UncorkError
 from uncork.reach.outlook import Outlook
 from uncork.report.page import report_page, write_report
+from uncork.theory.random_heads import random_head
 
 HOSTILE = ["<script>alert(1)</script>", "\x00", "\u202eevil", "\ud800", "</script><b>", "{{data}}"]
 

@@ -14,8 +14,8 @@ import pytest
 from running import Run
 
 import uncork
-from uncork.random_heads import random_head
 from uncork.store import Store
+from uncork.theory.random_heads import random_head
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from running import Run
 
-from uncork.audit import Audit
+from uncork.auditing import Audit
 
 
 @pytest.fixture

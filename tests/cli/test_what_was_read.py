@@ -15,7 +15,7 @@ from running import Run
 from tests.sweep.test_sweep import InThisProcess
 from tests.tiny_models import node, save_onnx
 
-from uncork.load import source as opening
+from uncork.loading import source as opening
 from uncork.store import Store
 
 DOUBT = "nothing says which side the classes are on: \x1b[2J--transpose"

@@ -12,7 +12,7 @@ from scipy import stats
 from toy_text import write_toy_text
 
 from uncork import UncorkError
-from uncork.random_heads import hull_vertices
+from uncork.theory.random_heads import hull_vertices
 
 SMALL = (
     "--widths 3,5 --narrow 3 --seeds 0,1 --steps 25 --batch 8 --length 8 --embedding 12 "

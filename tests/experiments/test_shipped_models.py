@@ -20,7 +20,7 @@ from shipped_catalogue import CATALOGUE, Shipped
 
 from models import LANGUAGE_IDENTIFIER, MAGIKA, PP_OCR_V4
 from uncork import UncorkError
-from uncork.progress import Progress
+from uncork.core.progress import Progress
 
 DEJAVU = str(Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"))
 

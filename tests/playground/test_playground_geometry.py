@@ -10,7 +10,7 @@ import pytest
 
 import uncork
 from uncork import Box, Head, Unbounded
-from uncork.audit.reference import braid_reflect
+from uncork.auditing.search.reference import braid_reflect
 from uncork.theory import counting
 from uncork.theory.braid import rankings
 

@@ -8,9 +8,9 @@ import pytest
 import uncork
 from models import PP_OCR_V4
 from uncork import Box, Head, Unbounded
-from uncork.audit.backend import Backend
-from uncork.progress import Progress
-from uncork.reach.rank import _Ranks, best_rank
+from uncork.auditing.backend import Backend
+from uncork.core.progress import Progress
+from uncork.reach.rank.search import _Ranks, best_rank
 from uncork.theory.braid import rankings
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from uncork import Ball, Box, Head, UncorkError
-from uncork.reach.prevent import prevent
-from uncork.reach.probability import highest_probability
-from uncork.reach.rank import best_rank
-from uncork.reach.repair import bias_needed, repair
+from uncork.reach.probability.search import highest_probability
+from uncork.reach.rank.search import best_rank
 from uncork.reach.sets import can_rank_above
-from uncork.reach.sparse import sparse_probability
+from uncork.reach.sparse.search import sparse_probability
+from uncork.repair.prevent import prevent
+from uncork.repair.repair import bias_needed, repair
 
 WEIGHT = np.random.default_rng(0).normal(size=(12, 2))
 REACH: dict[str, Callable[[Head], object]] = {

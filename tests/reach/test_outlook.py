@@ -12,8 +12,8 @@ import pytest
 import uncork
 from uncork import Box, Head, UncorkError
 from uncork.reach.outlook import Outlook, outlook
-from uncork.reach.probability import highest_probability
-from uncork.reach.rank import best_rank
+from uncork.reach.probability.search import highest_probability
+from uncork.reach.rank.search import best_rank
 
 
 @pytest.fixture(scope="module")

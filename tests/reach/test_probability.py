@@ -16,16 +16,16 @@ import uncork
 from models import PP_OCR_V4
 from small_heads import quick
 from uncork import Ball, Box, Head, LayerNorm, RMSNorm, Unbounded, UncorkError
-from uncork.audit.certify import Certifier
-from uncork.reach.bounds import probability_bounds
+from uncork.auditing.certify.certifier import Certifier
 from uncork.reach.certificates import (
     Certificates,
     check_certificates,
     read_certificates,
     write_certificates,
 )
-from uncork.reach.probability import highest_probability
-from uncork.reach.sparse import sparse_probability
+from uncork.reach.probability.bounds import probability_bounds
+from uncork.reach.probability.search import highest_probability
+from uncork.reach.sparse.search import sparse_probability
 
 DOMAINS = {
     "box": lambda d: Box(3.0),

@@ -12,7 +12,7 @@ import uncork
 from models import PP_OCR_V4
 from small_heads import quick
 from uncork import Ball, Box, Head, Image, LayerNorm, UncorkError
-from uncork.audit.certify import Certifier
+from uncork.auditing.certify.certifier import Certifier
 from uncork.nn.reference import entmax as slow_entmax
 from uncork.reach.certificates import (
     Certificates,
@@ -20,9 +20,9 @@ from uncork.reach.certificates import (
     read_certificates,
     write_certificates,
 )
-from uncork.reach.probability import highest_probability
-from uncork.reach.sparse import SparseProbability, sparse_probability
-from uncork.reach.sparse_bounds import sparse_bounds
+from uncork.reach.probability.search import highest_probability
+from uncork.reach.sparse.bounds import sparse_bounds
+from uncork.reach.sparse.search import SparseProbability, sparse_probability
 
 
 def entmax(z: np.ndarray, alpha: float) -> np.ndarray:

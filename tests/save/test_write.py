@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from uncork import UncorkError, load
-from uncork.load import find
+from uncork.loading import find
 from uncork.save import write_head
 
 W = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9], [-1, -2, 5]], dtype=np.float32)  # 4 × 3

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import uncork
-from uncork.audit.proofs import Proofs
-from uncork.audit.result import Audit
-from uncork.random_heads import random_head
+from uncork.auditing.proofs.proofs import Proofs
+from uncork.auditing.result import Audit
+from uncork.theory.random_heads import random_head
 
 AWKWARD = (
     "",

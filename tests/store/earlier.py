@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import MetaData, Table
 
-from uncork.audit import Audit
+from uncork.auditing import Audit
 from uncork.store.bulk import class_rows, insert_classes
 from uncork.store.engine import Database
 from uncork.store.keys import audit_key

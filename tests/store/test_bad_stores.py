@@ -11,7 +11,7 @@ from sqlalchemy import event
 from tests.store.audits import large_audit, small_audit
 from tests.store.earlier import make_earlier_store
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.store import Store, default_store
 from uncork.store.schema import metadata
 

@@ -17,9 +17,9 @@ from tests.store.audits import AWKWARD, large_audit, small_audit
 from tests.store.earlier import make_earlier_store
 
 from uncork import Ball
-from uncork.audit.verdict import Verdict
-from uncork.errors import UncorkError
-from uncork.reading import Reading
+from uncork.auditing.proofs.verdict import Verdict
+from uncork.core.errors import UncorkError
+from uncork.core.reading import Reading
 from uncork.store import Store
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.sweep.manifests import content, write_manifest
 from tests.sweep.test_sweep import Dying, InThisProcess, check_lost_workers, run
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.sweep.engines import open_engine
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]  # the clusters' own

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.sweep.manifests import write_manifest
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.sweep import read_manifest
 
 

@@ -19,17 +19,17 @@ import pytest
 from tests.sweep.manifests import content, write_manifest
 
 import uncork
-from uncork.audit.iterations import count_iterations
-from uncork.audit.reference import braid_reflect
-from uncork.errors import UncorkError
-from uncork.random_heads import random_head
+from uncork.auditing.search.iterations import count_iterations
+from uncork.auditing.search.reference import braid_reflect
+from uncork.core.errors import UncorkError
 from uncork.store import Store
 from uncork.sweep import read_manifest, sweep
 from uncork.sweep.engines import open_engine, stop
-from uncork.sweep.kept import Kept
+from uncork.sweep.finished_ranges import Kept
 from uncork.sweep.lock import held
 from uncork.sweep.manifest import Task
 from uncork.sweep.run import work_folder
+from uncork.theory.random_heads import random_head
 
 
 class InThisProcess(Executor):

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from oracle import exact_rows, lies_in, logit
 from small_heads import quick
 from uncork import Box, Head, Unbounded, UncorkError, audit
-from uncork.random_heads import random_head
 from uncork.theory import counting
 from uncork.theory.braid import Rankings, rankings
+from uncork.theory.random_heads import random_head
 from uncork.theory.walls import Walls, explain
 
 Array = list[list[float]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from uncork.reading import Reading
+from uncork.core.reading import Reading
 
 HOSTILE = (
     "<script>window.hacked = 1</script>",

@@ -17,8 +17,8 @@ import pytest
 from tests.web.browsing import HOSTILE, HOSTILE_READING, Watched
 
 import uncork
-from uncork.random_heads import random_head
 from uncork.store import Store
+from uncork.theory.random_heads import random_head
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 

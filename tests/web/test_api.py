@@ -24,8 +24,8 @@ from tests.store.audits import large_audit
 from tests.web.browsing import HOSTILE, HOSTILE_READING
 
 import uncork
-from uncork.random_heads import random_head
 from uncork.store import Store
+from uncork.theory.random_heads import random_head
 from uncork.web.app import make_app
 from uncork.web.figures import dots
 from uncork.web.guard import Guard, is_loopback

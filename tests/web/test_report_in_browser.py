@@ -14,12 +14,12 @@ from tests.web.browsing import HOSTILE, HOSTILE_READING, Watched, stumbling_bloc
 import uncork
 from models import PP_OCR_V6
 from uncork import Head
-from uncork.audit.proofs import Proofs
-from uncork.audit.result import Audit
-from uncork.audit.verdict import Mixture
-from uncork.random_heads import random_head
+from uncork.auditing.proofs.proofs import Proofs
+from uncork.auditing.proofs.verdict import Mixture
+from uncork.auditing.result import Audit
 from uncork.reach.outlook import Outlook
 from uncork.report.page import write_report
+from uncork.theory.random_heads import random_head
 
 Watch = Callable[..., Watched]
 LOST, REACHED = 2, 1
@@ -49,7 +49,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Audit]:
     path = tmp_path_factory.mktemp("large") / "report.html"
     audit = made_up(uncork.load(PP_OCR_V6))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("uncork.report.shown._WORK", 5e9)  # details of fewer classes: a second
+        patch.setattr("uncork.report.rows._WORK", 5e9)  # details of fewer classes: a second
         write_report(audit, path)
     return path, audit
 

@@ -14,8 +14,8 @@ from playwright.sync_api import expect
 from tests.web.browsing import HOSTILE, HOSTILE_READING, Watched, stumbling_blocks
 
 import uncork
-from uncork.random_heads import random_head
 from uncork.store import Store
+from uncork.theory.random_heads import random_head
 
 Watch = Callable[..., Watched]
 

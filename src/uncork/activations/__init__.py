@@ -14,7 +14,7 @@ from pathlib import Path
 from uncork.activations.batch import Batch, Runner
 from uncork.activations.recording import State, Stopped, record
 from uncork.activations.statistics import Statistics
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 __all__ = ["Batch", "Runner", "State", "Statistics", "Stopped", "open_runner", "record"]
 

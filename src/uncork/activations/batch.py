@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from uncork.head import Head
+from uncork.core.head import Head
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from uncork.activations.batch import Batch
-from uncork.audit import Audit
-from uncork.audit.certify import Certifier
+from uncork.auditing import Audit
+from uncork.auditing.certify.certifier import Certifier
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
 from uncork.domain import Unbounded
-from uncork.errors import UncorkError
-from uncork.head import Head
 
 _ROUNDINGS = 32  # of the model's type: how far outside the domain an input may lie by rounding
 _MOST_EXAMPLES = 20

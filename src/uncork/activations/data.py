@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 _LONGEST_LINE = 1 << 20  # characters of one text; the rest of such a line is left out
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from uncork.activations.statistics import Statistics
+from uncork.core.whole_file import whole_file
 from uncork.report.drawing import check_figure
-from uncork.whole_file import whole_file
 
 _BANDS = ((0.001, 0.999, "#c6dbef", "99.8 %"), (0.05, 0.95, "#6baed6", "90 %"),
           (0.25, 0.75, "#2171b5", "50 %"))  # fmt: skip

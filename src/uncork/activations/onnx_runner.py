@@ -11,11 +11,11 @@ import numpy as np
 
 from uncork.activations.batch import Batch, firsts
 from uncork.activations.data import ARRAYS, PICTURES, Arrays, digest_of, files_of, picture
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load import find
-from uncork.load.onnx.file import open_onnx
-from uncork.load.onnx.site import Site
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.loading import find
+from uncork.loading.onnx.file import open_onnx
+from uncork.loading.onnx.head_node import HeadNode
 
 _HEIGHT = 48  # of PP-OCR's recognisers, where the model itself leaves it open
 _KINDS: dict[str, Any] = {
@@ -42,10 +42,10 @@ class OnnxRunner:
         self.name = str(path)
         self.head: Head = find(path, weight=weight).head
         opened = open_onnx(path)
-        _, self.site = opened.site(weight)
+        _, self.head_node = opened.head_node(weight)
         self.constants = opened.constants
         self.batch_size = batch_size
-        model, wanted = _with_outputs(opened.model, self.site)
+        model, wanted = _with_outputs(opened.model, self.head_node)
         self.wanted = wanted
         settings = onnxruntime.SessionOptions()
         settings.log_severity_level = 3
@@ -110,11 +110,11 @@ class OnnxRunner:
         except Exception as error:
             raise UncorkError(f"{self.name} fails on this data: {_line(error)}") from None
         named = {**feed, **dict(zip(self.wanted, outputs, strict=True))}
-        if named[self.site.logits].dtype == np.float16:
+        if named[self.head_node.logits].dtype == np.float16:
             self.unit = _UNITS["float16"]
         inputs = self._inputs(named)
-        logits = _rows(named[self.site.logits], self.site.class_axis, self.head.classes,
-                       self.site.pooled)  # fmt: skip
+        logits = _rows(named[self.head_node.logits], self.head_node.class_axis, self.head.classes,
+                       self.head_node.pooled)  # fmt: skip
         if len(inputs) != len(logits):
             raise UncorkError(
                 f"{self.name}: {len(inputs)} inputs arrive at the head and {len(logits)} rows of "
@@ -124,22 +124,22 @@ class OnnxRunner:
 
     def _inputs(self, named: dict[str, np.ndarray]) -> np.ndarray:
         """The head's x, from integers where the model has rounded it to those."""
-        site = self.site
-        x = np.asarray(named[site.input])
-        if site.dynamic is not None:
-            scale, zero = (np.asarray(named[name], dtype=np.float64) for name in site.dynamic)
+        head_node = self.head_node
+        x = np.asarray(named[head_node.input])
+        if head_node.dynamic is not None:
+            scale, zero = (np.asarray(named[name], dtype=np.float64) for name in head_node.dynamic)
             x = (x.astype(np.float64) - zero) * scale
-        elif site.quantised is not None or site.in_steps is not None:
-            names = site.quantised or site.in_steps
+        elif head_node.quantised is not None or head_node.in_steps is not None:
+            names = head_node.quantised or head_node.in_steps
             assert names is not None
             scale = np.asarray(self.constants.value(names[0]), dtype=np.float64)
             zero = np.asarray(self.constants.value(names[1]) if names[1] else 0, dtype=np.float64)
             x = x.astype(np.float64) - zero
-            x = x * scale if site.quantised is not None else x
-        return _rows(x, site.axis, self.head.features, site.pooled)
+            x = x * scale if head_node.quantised is not None else x
+        return _rows(x, head_node.axis, self.head.features, head_node.pooled)
 
 
-def _with_outputs(model: Any, site: Site) -> tuple[bytes, list[str]]:
+def _with_outputs(model: Any, head_node: HeadNode) -> tuple[bytes, list[str]]:
     """The model with the head's input and logits as outputs."""
     import onnx
 
@@ -147,7 +147,7 @@ def _with_outputs(model: Any, site: Site) -> tuple[bytes, list[str]]:
     changed.CopyFrom(model)
     there = {output.name for output in changed.graph.output}
     given = {i.name for i in changed.graph.input}  # a head on its own takes what it is given
-    names = dict.fromkeys([site.input, site.logits, *(site.dynamic or ())])
+    names = dict.fromkeys([head_node.input, head_node.logits, *(head_node.dynamic or ())])
     wanted = [name for name in names if name not in given]
     for name in wanted:
         if name not in there:

@@ -15,9 +15,9 @@ import numpy as np
 
 from uncork.activations.batch import Batch, Runner
 from uncork.activations.statistics import STATISTICS, Statistics
-from uncork.errors import UncorkError
-from uncork.own_archive import open_archive, write_archive
-from uncork.progress import Progress
+from uncork.core.errors import UncorkError
+from uncork.core.own_archive import open_archive, write_archive
+from uncork.core.progress import Progress
 
 _SAVED_EVERY = 30.0  # seconds
 _VERSION = 1

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from uncork.activations.batch import Batch
-from uncork.errors import UncorkError
-from uncork.own_archive import OwnArchive
+from uncork.core.errors import UncorkError
+from uncork.core.own_archive import OwnArchive
 
 QUANTILES = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 _SAMPLE_BYTES = 64 << 20

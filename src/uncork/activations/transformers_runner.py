@@ -12,9 +12,9 @@ import numpy as np
 
 from uncork.activations.batch import Batch
 from uncork.activations.data import Lines, digest_of, files_of
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load import find
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.loading import find
 
 _LOGIT_BYTES = 512 << 20  # of one batch: longer texts are cut so that they fit
 _CHECKED = 8  # inputs on which the head as read is held against the model

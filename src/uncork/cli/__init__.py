@@ -13,7 +13,7 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperGroup
 
-from uncork import __version__, early
+from uncork import __version__
 from uncork.cli.activations import activations
 from uncork.cli.audit import audit
 from uncork.cli.count import count
@@ -34,7 +34,8 @@ from uncork.cli.show import show
 from uncork.cli.sweep import sweep
 from uncork.cli.table import table
 from uncork.cli.verify import verify
-from uncork.errors import UncorkError
+from uncork.core import early
+from uncork.core.errors import UncorkError
 
 BAD_INPUT = 2
 INTERRUPTED = 130

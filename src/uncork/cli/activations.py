@@ -21,14 +21,14 @@ from uncork.activations.statistics import QUANTILES
 from uncork.cli import options
 from uncork.cli.files import Reads, Writes
 from uncork.cli.output import console, emit_json, note, print_doubts, shown
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.core.progress import Progress, ProgressBar
+from uncork.core.reading import json_keys
+from uncork.core.text import printable
+from uncork.core.whole_file import whole_file
 from uncork.domain import Ball, Box, Domain
-from uncork.domain_file import write_domain
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load.contents import printable
-from uncork.progress import Progress, ProgressBar
-from uncork.reading import json_keys
-from uncork.whole_file import whole_file
+from uncork.domain.file import write_domain
 
 _MOST_CLASSES = 10
 _MOST_FEATURES = 5

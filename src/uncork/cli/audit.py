@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from uncork.activations.data import named_and_matched
-from uncork.audit import Audit, Interrupted
-from uncork.audit import audit as decide
-from uncork.audit.low_precision import is_quick
-from uncork.audit.run import Options
-from uncork.chosen_classes import HELP as CLASSES_HELP
-from uncork.chosen_classes import chosen_classes
+from uncork.auditing import Audit, Interrupted
+from uncork.auditing import audit as decide
+from uncork.auditing.low_precision import is_quick
+from uncork.auditing.run import Options
 from uncork.cli import options, saving
 from uncork.cli.checking import Checking
 from uncork.cli.files import Reads, Writes
@@ -24,11 +22,13 @@ from uncork.cli.gate import failing, read_baseline, write_junit
 from uncork.cli.output import console, emit_json, note
 from uncork.cli.partial import Partial, decided
 from uncork.cli.summary import print_summary
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load import Found, find
-from uncork.load.contents import printable
-from uncork.load.odd_rows import OddRows, odd_rows
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.core.text import printable
+from uncork.loading import Found, find
+from uncork.loading.chosen_classes import HELP as CLASSES_HELP
+from uncork.loading.chosen_classes import chosen_classes
+from uncork.loading.odd_rows import OddRows, odd_rows
 from uncork.report.wording import Asked
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ def _origin(domain: str | None, found: Found) -> str:
         assumed = found.shown_domain.assumed if found.shown_domain is not None else ""
         return found.domain_from + (f"; assumed: {assumed}" if assumed else "")
     if text.startswith("@"):
-        from uncork.domain_file import read_domain
+        from uncork.domain.file import read_domain
 
         said = read_domain(text[1:])[1].get("assumption", "")
         return f"from {text[1:]}" + (f", {said}" if isinstance(said, str) and said else "")

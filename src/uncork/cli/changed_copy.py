@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load.source import Found, find
-from uncork.reach.prevent import Prevention
-from uncork.reach.repair import Repair
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.loading.source import Found, find
+from uncork.repair.prevent import Prevention
+from uncork.repair.repair import Repair
 
 
 @contextmanager

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from uncork.audit import Audit
+from uncork.auditing import Audit
 from uncork.cli.output import shown
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load.contents import printable
-from uncork.progress import Progress, ProgressBar
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.core.progress import Progress, ProgressBar
+from uncork.core.text import printable
 
 if TYPE_CHECKING:
     from uncork.activations import Runner

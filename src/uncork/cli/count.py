@@ -13,8 +13,8 @@ from uncork.cli import count_output as output
 from uncork.cli import options
 from uncork.cli.files import Reads
 from uncork.cli.output import emit_json
-from uncork.errors import UncorkError
-from uncork.reading import json_keys
+from uncork.core.errors import UncorkError
+from uncork.core.reading import json_keys
 
 _EXACT_STEPS = 4_000_000  # big-integer steps that take about a second
 _MOST_CELLS = 10_000
@@ -118,7 +118,7 @@ def _table(
 
 
 def _enumerated(source: str, format: Format) -> tuple[dict[str, Any], str]:
-    from uncork.load import load
+    from uncork.loading import load
     from uncork.theory.braid import rankings
     from uncork.theory.walls import explain
 

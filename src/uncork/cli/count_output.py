@@ -11,8 +11,8 @@ from decimal import Decimal
 from typing import Any
 
 from uncork.cli.output import shown
-from uncork.head import Head
-from uncork.reading import doubt_lines
+from uncork.core.head import Head
+from uncork.core.reading import doubt_lines
 from uncork.theory import counting
 from uncork.theory.braid import Rankings
 from uncork.theory.walls import Explanation

@@ -11,8 +11,8 @@ from uncork.cli import options
 from uncork.cli.files import Reads, Writes
 from uncork.cli.output import console, print_doubts
 from uncork.cli.random import Init
-from uncork.errors import UncorkError
-from uncork.load.contents import printable
+from uncork.core.errors import UncorkError
+from uncork.core.text import printable
 
 
 class What(str, Enum):
@@ -87,13 +87,13 @@ def draw(
     Examples: uncork draw --figure 1 -o figure.pdf;
     uncork draw --random -C 8 -d 3 --what regions -o regions.png
     """
+    from uncork.core.head import Head
     from uncork.domain import parse_domain
     from uncork.draw import EXAMPLES, example
     from uncork.draw import draw as draw_to
     from uncork.draw.picture import check
-    from uncork.head import Head
-    from uncork.random_heads import random_head
     from uncork.report.drawing import check_figure
+    from uncork.theory.random_heads import random_head
 
     if (source is not None) + random + (figure is not None) != 1:
         raise UncorkError("what is to be drawn? give one of SOURCE, --random or --figure")
@@ -108,7 +108,7 @@ def draw(
     if source is not None:
         if bias:
             raise UncorkError("--bias goes with --random or --figure; a SOURCE has its own")
-        from uncork.load import load
+        from uncork.loading import load
 
         head = load(source, weight=weight, bias=bias_name, transpose=transpose,
                     drop_bias=drop_bias, labels=labels, domain=inputs, base=base)  # fmt: skip

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from uncork.audit.verdict import Verdict
+from uncork.auditing.proofs.verdict import Verdict
 from uncork.cli import options
 from uncork.cli.files import Writes
 from uncork.cli.output import console
 from uncork.cli.saving import chosen_store
-from uncork.load.contents import printable
+from uncork.core.text import printable
 
 
 class Kept(str, Enum):

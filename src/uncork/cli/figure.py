@@ -11,7 +11,7 @@ from uncork.cli import options
 from uncork.cli.files import Writes
 from uncork.cli.output import console
 from uncork.cli.saving import chosen_store
-from uncork.load.contents import printable
+from uncork.core.text import printable
 
 
 class Kind(str, Enum):

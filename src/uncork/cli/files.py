@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from uncork.cli.output import check_outputs
-from uncork.default_store import default_store
+from uncork.store.default import default_store
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from uncork.audit import Audit
+from uncork.auditing import Audit
 from uncork.cli.output import shown
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load.contents import printable
-from uncork.reading import doubt_lines
-from uncork.whole_file import whole_file
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.core.reading import doubt_lines
+from uncork.core.text import printable
+from uncork.core.whole_file import whole_file
 
 _MOST_BYTES = 1 << 30
 

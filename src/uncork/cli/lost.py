@@ -14,17 +14,17 @@ from uncork.cli import options
 from uncork.cli.files import Reads, Writes
 from uncork.cli.output import console, emit_json
 from uncork.cli.random import Init
+from uncork.core.errors import UncorkError
+from uncork.core.progress import Progress, ProgressBar
+from uncork.core.text import printable
+from uncork.core.whole_file import whole_file
 from uncork.domain import Unbounded, parse_domain
-from uncork.errors import UncorkError
-from uncork.load.contents import printable
-from uncork.progress import Progress, ProgressBar
 from uncork.theory.lost_classes import (
     MOST_FEATURES_IN_CLOSED_FORM,
     LostClasses,
     expected_lost,
     simulate_lost,
 )
-from uncork.whole_file import whole_file
 
 
 def lost(

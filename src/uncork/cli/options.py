@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from uncork.cli.files import Reads, Writes, stores
+from uncork.core.progress import silence
 from uncork.domain import parse_domain
-from uncork.progress import silence
 
 
 class Device(str, Enum):

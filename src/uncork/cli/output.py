@@ -13,11 +13,10 @@ from typing import Any
 
 from rich.console import Console
 
-from uncork.errors import UncorkError
-from uncork.load.contents import printable
-from uncork.load.vocabulary.visible import visible
-from uncork.reading import Reading, doubt_lines
-from uncork.whole_file import whole_file
+from uncork.core.errors import UncorkError
+from uncork.core.reading import Reading, doubt_lines
+from uncork.core.text import printable, visible
+from uncork.core.whole_file import whole_file
 
 _PIPE_WIDTH = 120  # columns where there is no terminal to ask
 _LONGEST_LABEL = 40

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from uncork.audit import Audit
-from uncork.errors import UncorkError
-from uncork.head import Head
+from uncork.auditing import Audit
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
 
 
 class Partial:

@@ -10,7 +10,7 @@ import typer
 from uncork.cli import options
 from uncork.cli.files import Reads, Writes
 from uncork.cli.output import console, print_doubts
-from uncork.load.contents import printable
+from uncork.core.text import printable
 
 
 def playground(
@@ -43,11 +43,11 @@ def playground(
     Drag class vectors and see which inputs each class wins, and which class can never win.
     Example: uncork playground -o playground.html
     """
+    from uncork.core.errors import UncorkError
+    from uncork.core.whole_file import whole_file
     from uncork.domain import parse_domain
-    from uncork.errors import UncorkError
-    from uncork.load import load
+    from uncork.loading import load
     from uncork.web.playground import standalone
-    from uncork.whole_file import whole_file
 
     head = None
     if source is not None:

@@ -13,24 +13,24 @@ import typer
 from rich.table import Table
 
 from uncork import __version__
-from uncork.audit import Audit, audit
-from uncork.audit.run import check_time_limit
+from uncork.auditing import Audit, audit
+from uncork.auditing.run import check_time_limit
 from uncork.cli import options
 from uncork.cli.changed_copy import drafted, put_in_place, read_back
 from uncork.cli.files import Reads, Writes
 from uncork.cli.output import console, emit_json, print_doubts, shown
 from uncork.cli.random import Init
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.core.reading import json_keys
+from uncork.core.text import printable
+from uncork.core.whole_file import whole_file
 from uncork.domain import parse_domain
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load.contents import printable
-from uncork.load.source import Found, find, open_source
-from uncork.random_heads import random_head
-from uncork.reach.prevent import METRICS, Prevention, row_norms
-from uncork.reach.prove_prevented import audit_prevented, made_equal, prevent_as_stored
-from uncork.reading import json_keys
+from uncork.loading.source import Found, find, open_source
+from uncork.repair.prevent import METRICS, Prevention, row_norms
+from uncork.repair.prove_prevented import audit_prevented, made_equal, prevent_as_stored
 from uncork.save import check_format, write_head
-from uncork.whole_file import whole_file
+from uncork.theory.random_heads import random_head
 
 _LISTED = 10
 _EMBEDDINGS = ("embed", "wte", "Wemb", "shared")  # in names of weights that inputs use too

@@ -14,11 +14,11 @@ from rich.table import Table
 from uncork import __version__
 from uncork.cli.files import Reads, Writes
 from uncork.cli.output import console, emit_json
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.core.text import printable
 from uncork.domain import Unbounded, parse_domain
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load.contents import printable
-from uncork.random_heads import MOST_HULL_DIMENSIONS, exact_classes, random_head
+from uncork.theory.random_heads import MOST_HULL_DIMENSIONS, exact_classes, random_head
 
 _STORE = "uncork.db"
 
@@ -106,7 +106,7 @@ def random(
 
         check_plot(features, plot)
 
-    from uncork.audit import audit
+    from uncork.auditing import audit
 
     watched = not quiet and sys.stderr.isatty()
     result = audit(head, progress=watched)

@@ -8,8 +8,8 @@ import typer
 
 from uncork.cli.output import console
 from uncork.cli.sweep import sweep_and_print
-from uncork.load.contents import printable
-from uncork.random_heads import INITS
+from uncork.core.text import printable
+from uncork.theory.random_heads import INITS
 
 FEATURES = (2, 4, 6, 8, 10, 15, 20, 30, 40, 50)
 

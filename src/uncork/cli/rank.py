@@ -19,12 +19,13 @@ from uncork.activations.data import named_and_matched
 from uncork.cli import options
 from uncork.cli.files import Reads, Writes
 from uncork.cli.output import console, emit_json, print_doubts
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load import find
-from uncork.load.contents import AmbiguousError, printable
-from uncork.progress import Progress, ProgressBar
-from uncork.reading import json_keys
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.core.progress import Progress, ProgressBar
+from uncork.core.reading import json_keys
+from uncork.core.text import printable
+from uncork.loading import find
+from uncork.loading.contents import AmbiguousError
 from uncork.theory.bottleneck import rank_bound
 from uncork.theory.outputs import (
     Kind,

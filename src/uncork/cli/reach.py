@@ -11,16 +11,17 @@ import numpy as np
 import typer
 
 from uncork import __version__
-from uncork import chosen_classes as class_choice
-from uncork.audit import audit as run_audit
+from uncork.auditing import audit as run_audit
 from uncork.cli import options
 from uncork.cli.files import Reads, Writes
 from uncork.cli.output import console, emit_json, print_doubts
 from uncork.cli.reach_output import LISTED, described, print_result
 from uncork.cli.reach_sets import Question, answer
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load.source import find
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.core.reading import json_keys
+from uncork.loading import chosen_classes as class_choice
+from uncork.loading.source import find
 from uncork.reach.certificates import (
     Certificates,
     Checked,
@@ -29,10 +30,9 @@ from uncork.reach.certificates import (
     write_certificates,
 )
 from uncork.reach.outlook import Outlook
-from uncork.reach.probability import highest_probability
-from uncork.reach.rank import best_rank
-from uncork.reach.sparse import sparse_probability
-from uncork.reading import json_keys
+from uncork.reach.probability.search import highest_probability
+from uncork.reach.rank.search import best_rank
+from uncork.reach.sparse.search import sparse_probability
 
 
 class Output(str, Enum):

@@ -10,13 +10,13 @@ from rich.table import Table
 
 from uncork import __version__
 from uncork.cli.output import console, print_doubts, shown
-from uncork.head import Head
-from uncork.load.contents import printable
+from uncork.core.head import Head
+from uncork.core.reading import json_keys
+from uncork.core.text import printable
 from uncork.reach.certificates import Certificates
-from uncork.reach.probability import HighestProbability
-from uncork.reach.rank import BestRank
-from uncork.reach.sparse import SparseProbability
-from uncork.reading import json_keys
+from uncork.reach.probability.search import HighestProbability
+from uncork.reach.rank.search import BestRank
+from uncork.reach.sparse.search import SparseProbability
 
 LISTED = 20
 _ANSWER = {1: True, 0: False, -1: None}

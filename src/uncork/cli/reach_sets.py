@@ -11,11 +11,11 @@ import numpy as np
 
 from uncork import __version__
 from uncork.cli.output import console, emit_json, print_doubts, shown
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load.contents import printable
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.core.reading import json_keys
+from uncork.core.text import printable
 from uncork.reach.sets import Arrangement, can_be_top, can_lead, can_rank_above
-from uncork.reading import json_keys
 
 _LISTED = 12
 

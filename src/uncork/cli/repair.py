@@ -13,27 +13,27 @@ import numpy as np
 import typer
 
 from uncork import __version__
-from uncork.audit import Audit
-from uncork.audit.backend import choose_backend
-from uncork.audit.low_precision import low_precision
-from uncork.audit.run import check_time_limit
-from uncork.chosen_classes import HELP, chosen_classes
+from uncork.auditing import Audit
+from uncork.auditing.backend import choose_backend
+from uncork.auditing.low_precision import low_precision
+from uncork.auditing.run import check_time_limit
 from uncork.cli import options
 from uncork.cli.changed_copy import drafted, put_in_place, read_back
 from uncork.cli.files import Reads, Writes
 from uncork.cli.output import console, emit_json, print_doubts, shown
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load.contents import printable
-from uncork.load.source import Found, find
-from uncork.progress import Progress, ProgressBar
-from uncork.reach.margin import check_margin
-from uncork.reach.prove_repaired import audit_repaired, witnesses_of
-from uncork.reach.repair import Repair, repair
-from uncork.reach.repair_price import Price, price, read_inputs
-from uncork.reading import json_keys
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.core.progress import Progress, ProgressBar
+from uncork.core.reading import json_keys
+from uncork.core.text import printable
+from uncork.core.whole_file import whole_file
+from uncork.loading.chosen_classes import HELP, chosen_classes
+from uncork.loading.source import Found, find
+from uncork.repair.margin import check_margin
+from uncork.repair.price import Price, price, read_inputs
+from uncork.repair.prove_repaired import audit_repaired, witnesses_of
+from uncork.repair.repair import Repair, repair
 from uncork.save import check_format, write_head
-from uncork.whole_file import whole_file
 
 _LISTED = 10
 
@@ -191,8 +191,8 @@ def _rehearse(found: Found, out: str) -> None:
 
 def _known(path: str, head: Head) -> Audit:
     """An audit from a file, every proof in it checked."""
-    from uncork.audit.certify import Certifier
-    from uncork.audit.verify import verify_proofs
+    from uncork.auditing.certify.certifier import Certifier
+    from uncork.auditing.certify.verify import verify_proofs
 
     known = Audit.load(path, head)
     if known.fingerprint != head.fingerprint or known.domain != head.domain:

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from uncork.audit import Audit
+from uncork.auditing import Audit
 from uncork.cli.output import check_writable
-from uncork.default_store import default_store
-from uncork.errors import UncorkError
-from uncork.load.contents import printable
-from uncork.progress import Progress, ProgressBar
+from uncork.core.errors import UncorkError
+from uncork.core.progress import Progress, ProgressBar
+from uncork.core.text import printable
+from uncork.store.default import default_store
 
 
 def chosen_store(store: str | None) -> str:
@@ -58,7 +58,7 @@ class Keeping:
         """Store the audit; a line that says so, "" if there was nothing to do."""
         if self.url is None:
             return ""
-        from uncork.audit.reference import PATIENCE
+        from uncork.auditing.search.reference import PATIENCE
         from uncork.store import Store
 
         counts, patience = None, self.patience or PATIENCE
@@ -77,7 +77,7 @@ class Keeping:
             return f"stored as audit {number} in {printable(store.name)}"
 
     def _count(self, audit: Audit, patience: int, quiet: bool) -> np.ndarray:
-        from uncork.audit.iterations import classes_to_count, count_iterations
+        from uncork.auditing.search.iterations import classes_to_count, count_iterations
 
         assert audit.head is not None
         classes = classes_to_count(audit)

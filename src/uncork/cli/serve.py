@@ -10,8 +10,8 @@ import typer
 
 from uncork.cli import options
 from uncork.cli.saving import chosen_store
-from uncork.errors import UncorkError
-from uncork.load.contents import printable
+from uncork.core.errors import UncorkError
+from uncork.core.text import printable
 
 
 def serve(

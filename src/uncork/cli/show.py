@@ -11,9 +11,9 @@ from rich.table import Table
 
 from uncork.cli import options
 from uncork.cli.output import console, emit_json, shown
-from uncork.load import Description, describe
-from uncork.load.contents import printable
-from uncork.load.odd_rows import some
+from uncork.core.text import printable
+from uncork.loading import Description, describe
+from uncork.loading.odd_rows import some
 
 _MOST_TENSORS = 30
 

@@ -6,11 +6,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from uncork.audit import Audit
+from uncork.auditing import Audit
 from uncork.cli.output import print_doubts, shown
-from uncork.load.contents import printable
-from uncork.load.odd_rows import OddRows
-from uncork.reading import CAREFUL
+from uncork.core.reading import CAREFUL
+from uncork.core.text import printable
+from uncork.loading.odd_rows import OddRows
 
 _MOST_CLASSES = 10
 _MOST_THIEVES = 3

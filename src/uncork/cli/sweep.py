@@ -15,9 +15,9 @@ from rich.table import Table
 from uncork.cli import options
 from uncork.cli.files import Reads
 from uncork.cli.output import console, emit_json, note, shown
-from uncork.errors import UncorkError
-from uncork.load.contents import printable
-from uncork.reading import doubt_lines, json_keys
+from uncork.core.errors import UncorkError
+from uncork.core.reading import doubt_lines, json_keys
+from uncork.core.text import printable
 
 if TYPE_CHECKING:
     from uncork.sweep import Outcome, Task

@@ -9,16 +9,16 @@ from typing import Annotated, Any
 import typer
 
 from uncork import __version__
-from uncork.audit import Audit, Verification
-from uncork.audit.verify import verify as check
+from uncork.auditing import Audit, Verification
+from uncork.auditing.certify.verify import verify as check
 from uncork.cli import options
 from uncork.cli.files import Reads
 from uncork.cli.output import console, emit_json, print_doubts, shown
-from uncork.head import Head
-from uncork.load import load
-from uncork.load.contents import printable
-from uncork.progress import Progress, ProgressBar
-from uncork.reading import json_keys
+from uncork.core.head import Head
+from uncork.core.progress import Progress, ProgressBar
+from uncork.core.reading import json_keys
+from uncork.core.text import printable
+from uncork.loading import load
 
 _MOST_FAILED = 20
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from uncork.core.errors import UncorkError
 from uncork.domain.affine import Affine, Centre, Matrix, Scale, Shift, Step
 from uncork.domain.members import digest_of
 from uncork.domain.sets import Ball, Box, Domain, NormBall
-from uncork.errors import UncorkError
 
 _LEAST_TOLERANCE = 1e-9  # whether x = A u has a solution is asked in floats
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from uncork.core.errors import UncorkError
 from uncork.domain.sets import Ball, Box, Domain, Unbounded
-from uncork.errors import UncorkError
 
 _DEEPEST = 8  # images of images
 # What the arrays of `members_of` can be called, as a regular expression.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 if TYPE_CHECKING:
     from uncork.domain.affine import Affine

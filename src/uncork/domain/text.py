@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from uncork.core.errors import UncorkError
 from uncork.domain.sets import Ball, Box, Domain, Unbounded
-from uncork.errors import UncorkError
 
 
 def parse_domain(text: str) -> Domain:
     """Read `box:100`, `box:LO,HI`, `box:LO,HI;LO,HI;…`, `ball:R`, `unbounded`, or `@FILE`."""
     text = text.strip()
     if text.startswith("@"):
-        from uncork.domain_file import read_domain
+        from uncork.domain.file import read_domain
 
         return read_domain(text[1:])[0]
     kind, _, rest = text.partition(":")
@@ -20,7 +20,7 @@ def parse_domain(text: str) -> Domain:
     if kind.startswith(("layernorm(", "rmsnorm(", "image(")):
         raise UncorkError(
             f"domain {text!r} has arrays, which text cannot hold: write it with "
-            "uncork.domain_file.write_domain and give @FILE"
+            "uncork.domain.file.write_domain and give @FILE"
         )
     try:
         if kind == "unbounded" and not rest:

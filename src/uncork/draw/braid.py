@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from uncork.core.head import Head
 from uncork.draw.cells import inside, ranked, rows_of, view_of
 from uncork.draw.globe import draw_rankings_globe
 from uncork.draw.regions import crossing, frame_plane
 from uncork.draw.style import INK, colour, faces, mixed, names, text
-from uncork.head import Head
 
 Order = tuple[int, ...]
 _PALE = 0.86  # how far rankings that a head lacks are moved towards white

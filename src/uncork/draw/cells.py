@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
 from uncork.domain import Box, Unbounded
-from uncork.errors import UncorkError
-from uncork.head import Head
 
 _MARGIN = 1.35
 _FLAT = 1e-9

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
 from uncork.domain import Unbounded
-from uncork.errors import UncorkError
-from uncork.head import Head
 
 
 @dataclass(frozen=True)

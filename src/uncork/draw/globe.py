@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from uncork.core.head import Head
 from uncork.draw.cells import across, ranked, region, rows_of, square
 from uncork.draw.style import INK, LABELLED, colour, ink, shared_names, text
-from uncork.head import Head
 
 VIEW = np.array([0.5, -0.72, 0.48]) / np.linalg.norm([0.5, -0.72, 0.48])
 _HORIZON = 400.0  # how far the plane is drawn: within 0.15 degrees of the globe's edge

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from uncork.core.head import Head
 from uncork.draw.cells import rows_of
 from uncork.draw.regions import distinct, frame_plane, frame_space
 from uncork.draw.style import INK, LABELLED, LOST, faces, ink, line, mixed, shared_names, text
-from uncork.head import Head
 
 _HULL = "#4a5a6a"
 _FLAT = 1e-9  # points thinner than this, against their widest, lie in a plane or on a line

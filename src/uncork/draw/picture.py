@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from uncork.audit import Audit, audit
+from uncork.auditing import Audit, audit
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
 from uncork.domain import Box
 from uncork.draw import braid
 from uncork.draw.colouring import coloured
@@ -15,8 +17,6 @@ from uncork.draw.globe import VIEW
 from uncork.draw.hull import draw_hull
 from uncork.draw.regions import draw_regions, seen_of, touching
 from uncork.draw.style import INK, figure_to
-from uncork.errors import UncorkError
-from uncork.head import Head
 from uncork.theory import counting
 from uncork.theory.braid import rankings
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from uncork.core.head import Head
 from uncork.domain import Unbounded
 from uncork.draw.cells import (
     View,
@@ -23,7 +24,6 @@ from uncork.draw.cells import (
 )  # fmt: skip
 from uncork.draw.globe import VIEW, draw_globe, globe_neighbours
 from uncork.draw.style import INK, LABELLED, colour, faces, ink, mixed, shared_names, text
-from uncork.head import Head
 
 _MOST_WALLS = 28  # lines between every two of 8 classes; more would hide the regions
 _APART = 0.3  # how far solids are moved from the middle, in half-widths

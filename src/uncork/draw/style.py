@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load.vocabulary.visible import visible
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.core.text import visible
 from uncork.report.drawing import INK, LOST, check_figure
 
 # Fills that stay apart, by 15 and more in CIEDE2000, for every kind of colour blindness, and from

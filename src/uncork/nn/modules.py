@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.nn import functional as F
 from uncork.nn._torch import torch
 from uncork.nn.losses import modules as loss_modules

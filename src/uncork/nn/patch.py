@@ -19,7 +19,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.nn import functional as F
 from uncork.nn._torch import torch
 from uncork.nn.argmaxable import ArgmaxableLinear

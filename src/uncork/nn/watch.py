@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from uncork.audit import audit
-from uncork.audit.products import Device
+from uncork.auditing import audit
+from uncork.auditing.certify.products import Device
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
 from uncork.domain import Ball, Box, Domain, Unbounded
-from uncork.errors import UncorkError
-from uncork.head import Head
 from uncork.nn._torch import torch
 from uncork.nn.heads.audit import context_domain
 from uncork.nn.heads.contexts import MixtureOfContexts

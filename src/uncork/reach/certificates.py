@@ -14,23 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from uncork.audit.backend import choose_backend
-from uncork.audit.certify import Certifier
-from uncork.audit.digits import WholeNumbers
-from uncork.audit.duplicates import equal_classes
-from uncork.audit.verdict import Mixture
+from uncork.auditing.backend import choose_backend
+from uncork.auditing.certify.certifier import Certifier
+from uncork.auditing.certify.digits import WholeNumbers
+from uncork.auditing.duplicates import equal_classes
+from uncork.auditing.proofs.verdict import Mixture
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.core.own_archive import OwnArchive, are_ids, open_archive, write_archive
 from uncork.domain import Domain
 from uncork.domain.members import DOMAIN_NAMES, domain_from, members_of
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.own_archive import OwnArchive, are_ids, open_archive, write_archive
-from uncork.reach import sparse_file
-from uncork.reach.alone import holds
-from uncork.reach.bounds import probability_bounds
-from uncork.reach.branching import Cases, cases_bound
-from uncork.reach.probability import HighestProbability
-from uncork.reach.rank import BestRank, rank_at
-from uncork.reach.sparse import SparseProbability
+from uncork.reach.probability.bounds import probability_bounds
+from uncork.reach.probability.search import HighestProbability
+from uncork.reach.rank.branching import Cases, cases_bound
+from uncork.reach.rank.own_classes import holds
+from uncork.reach.rank.search import BestRank, rank_at
+from uncork.reach.sparse import file as sparse_file
+from uncork.reach.sparse.search import SparseProbability
 
 _KIND = "uncork reach certificates"
 _VERSION = 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from uncork.errors import UncorkError
-from uncork.head import Head
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
 
 LARGEST = 1e140  # squares of larger numbers, summed over a row, overflow
 SMALLEST = 1e-140  # squares of smaller numbers are rounded to nothing

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from uncork.audit.result import Audit
-from uncork.class_ids import class_ids
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.progress import Progress, ProgressBar
-from uncork.reach.probability import HighestProbability, highest_probability
-from uncork.reach.rank import BestRank, best_rank
-from uncork.whole_file import whole_file
+from uncork.auditing.result import Audit
+from uncork.core.class_ids import class_ids
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.core.progress import Progress, ProgressBar
+from uncork.core.whole_file import whole_file
+from uncork.reach.probability.search import HighestProbability, highest_probability
+from uncork.reach.rank.search import BestRank, best_rank
 
 _KIND = "uncork outlook"
 _VERSION = 1

@@ -16,17 +16,17 @@ from fractions import Fraction
 
 import numpy as np
 
-from uncork.audit.backend import Backend
-from uncork.audit.balance import balance_of
-from uncork.audit.certify import Certifier
-from uncork.audit.exact import Limit, alternative
-from uncork.audit.mixtures import balanced
-from uncork.audit.rigour import row_norms
-from uncork.audit.space import Space
-from uncork.audit.support import upper_bound, upper_bound_exactly
+from uncork.auditing.backend import Backend
+from uncork.auditing.certify.balance import balance_of
+from uncork.auditing.certify.certifier import Certifier
+from uncork.auditing.certify.rigour import row_norms
+from uncork.auditing.certify.support import upper_bound, upper_bound_exactly
+from uncork.auditing.search.exact import Limit, alternative
+from uncork.auditing.search.mixtures import balanced
+from uncork.auditing.search.space import Space
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
 from uncork.domain import Box, Domain
-from uncork.errors import UncorkError
-from uncork.head import Head
 from uncork.reach.limits import check_sizes
 
 _ROUNDS = 200

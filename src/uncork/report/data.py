@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from uncork.report.shown import Beside, Shown
+from uncork.report.rows import Beside, Shown
 
 _LONGEST_LABEL = 20_000  # characters of one label that a page carries
 LONG = 256  # a label beyond this counts as long

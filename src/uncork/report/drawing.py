@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 REACHED = "#0072B2"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uncork.audit.verdict import Verdict
-from uncork.errors import UncorkError
-from uncork.load.contents import printable
+from uncork.auditing.proofs.verdict import Verdict
+from uncork.core.errors import UncorkError
+from uncork.core.text import printable
 from uncork.report.drawing import INK, LOST, MISSED, REACHED, drawn_to
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uncork.errors import UncorkError
-from uncork.head import Head
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.theory.lost_classes import (
     MOST_FEATURES_IN_CLOSED_FORM,
     LostClasses,

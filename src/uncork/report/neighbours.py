@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from uncork.audit.products import Device
-from uncork.audit.result import Audit
-from uncork.head import Head
+from uncork.auditing.certify.products import Device
+from uncork.auditing.result import Audit
+from uncork.core.head import Head
 
 _BLOCK = 8192  # rows of the weight looked at in one go
 _CHUNK = 1024  # classes asked about in one go

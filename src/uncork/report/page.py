@@ -14,14 +14,14 @@ import re
 from importlib.resources import files
 from typing import Any
 
-from uncork.audit.result import Audit
-from uncork.load.contents import printable
-from uncork.load.odd_rows import OddRows
-from uncork.reading import CAREFUL, Reading
+from uncork.auditing.result import Audit
+from uncork.core.reading import CAREFUL, Reading
+from uncork.core.text import printable
+from uncork.core.whole_file import whole_file
+from uncork.loading.odd_rows import OddRows
 from uncork.report.data import embedded, report_data
-from uncork.report.shown import Summary, shown_audit
+from uncork.report.rows import Summary, shown_audit
 from uncork.report.wording import Asked
-from uncork.whole_file import whole_file
 
 STYLES = ("theme.css", "report.css")
 # Each may use what stands before it.

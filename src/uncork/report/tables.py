@@ -8,9 +8,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uncork.errors import UncorkError
-from uncork.load.contents import printable
-from uncork.reading import Reading
+from uncork.core.errors import UncorkError
+from uncork.core.reading import Reading
+from uncork.core.text import printable
 from uncork.store import StoredAudit
 
 FORMATS = ("text", "markdown", "csv", "latex", "json")

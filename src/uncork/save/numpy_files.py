@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from uncork.load.source import Found
+from uncork.loading.source import Found
 from uncork.save.tensors import replaced_tensors
 from uncork.save.write import rounded
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from uncork.errors import UncorkError
-from uncork.load.onnx.head import build_head
-from uncork.load.onnx.linear import weight_input
-from uncork.load.onnx.shapes import Graph
-from uncork.load.onnx.tensors import Constants, attribute
-from uncork.load.source import Found
+from uncork.core.errors import UncorkError
+from uncork.loading.onnx.head import build_head
+from uncork.loading.onnx.linear import weight_input
+from uncork.loading.onnx.shapes import Graph
+from uncork.loading.onnx.tensors import Constants, attribute
+from uncork.loading.source import Found
 from uncork.save.write import rounded
 
 _EXTERNAL = 1  # TensorProto.DataLocation

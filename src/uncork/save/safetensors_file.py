@@ -9,7 +9,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from uncork.load.source import Found
+from uncork.loading.source import Found
 from uncork.save.tensors import replaced_tensors
 
 _NAMES = {

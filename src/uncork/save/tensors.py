@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from uncork.errors import UncorkError
-from uncork.load.contents import Tensor, bias_names
-from uncork.load.source import Found
+from uncork.core.errors import UncorkError
+from uncork.loading.contents import Tensor, bias_names
+from uncork.loading.source import Found
 from uncork.save.write import rounded
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from uncork.errors import UncorkError
-from uncork.load.source import Found
+from uncork.core.errors import UncorkError
+from uncork.loading.source import Found
 
 #: Formats that can be written, and the module of each writer. Every writer is one function,
 #: write(found, weight, bias, out): `weight` (classes, features) and `bias` (classes,) or None.

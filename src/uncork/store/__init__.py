@@ -1,6 +1,6 @@
 """store: results of many audits in one database, SQLite or PostgreSQL."""
 
-from uncork.default_store import default_store
+from uncork.store.default import default_store
 from uncork.store.queries import StoredAudit
 from uncork.store.store import Store
 

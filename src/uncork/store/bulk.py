@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection
 
-from uncork.audit import Audit
-from uncork.audit.verdict import Verdict
+from uncork.auditing import Audit
+from uncork.auditing.proofs.verdict import Verdict
 from uncork.store.schema import AnyText, results
 
 _BATCH = 20_000  # rows handed over at once

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event, exc
 from sqlalchemy.engine import URL, make_url
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 _WRITES = "uncork_writes"
 

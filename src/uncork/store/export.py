@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from uncork.errors import UncorkError
-from uncork.whole_file import whole_file
+from uncork.core.errors import UncorkError
+from uncork.core.whole_file import whole_file
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 _COLUMNS = (

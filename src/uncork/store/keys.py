@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from uncork.audit import Audit
+from uncork.auditing import Audit
 from uncork.store.schema import ALGORITHM_VERSION
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, case, literal, select
 
-from uncork.audit.verdict import Verdict
-from uncork.reading import Reading, reading_from
+from uncork.auditing.proofs.verdict import Verdict
+from uncork.core.reading import Reading, reading_from
 from uncork.store import schema
 
 _IN_ONE_QUERY = 500  # values that one IN may hold on any database

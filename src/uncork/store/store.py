@@ -15,10 +15,10 @@ import numpy as np
 from sqlalchemy import Connection, bindparam, case, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from uncork.audit import Audit
-from uncork.audit.verdict import Verdict
-from uncork.errors import UncorkError
-from uncork.reading import Reading
+from uncork.auditing import Audit
+from uncork.auditing.proofs.verdict import Verdict
+from uncork.core.errors import UncorkError
+from uncork.core.reading import Reading
 from uncork.store import schema
 from uncork.store.bulk import class_rows, insert_classes
 from uncork.store.engine import Database

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, inspect
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 CURRENT = "0003"
 _KNOWN = ("0001", "0002", "0003")  # oldest first

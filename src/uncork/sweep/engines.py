@@ -14,8 +14,8 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from uncork.errors import UncorkError
-from uncork.load.contents import printable
+from uncork.core.errors import UncorkError
+from uncork.core.text import printable
 
 ENGINES = ("local", "dask", "ray")
 ANSWERS_WITHIN = 20  # seconds a scheduler may take to answer

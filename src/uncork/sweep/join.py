@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from uncork.audit.proofs import Proofs
-from uncork.audit.result import Audit
-from uncork.audit.verdict import Verdict
+from uncork.auditing.proofs.proofs import Proofs
+from uncork.auditing.proofs.verdict import Verdict
+from uncork.auditing.result import Audit
 from uncork.sweep.unit import Decided
 
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from uncork.errors import UncorkError
-from uncork.load.contents import printable
+from uncork.core.errors import UncorkError
+from uncork.core.text import printable
 
 
 @contextlib.contextmanager

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from uncork.audit.run import Options
+from uncork.auditing.run import Options
+from uncork.core.errors import UncorkError
+from uncork.core.text import printable
 from uncork.domain import parse_domain
-from uncork.errors import UncorkError
-from uncork.load.contents import printable
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from uncork.errors import UncorkError
-from uncork.reading import Reading
+from uncork.core.errors import UncorkError
+from uncork.core.reading import Reading
 from uncork.store import Store, StoredAudit
 from uncork.sweep.engines import in_one_line, local_processes, stop
+from uncork.sweep.finished_ranges import Kept
 from uncork.sweep.join import join
-from uncork.sweep.kept import Kept
 from uncork.sweep.lock import held
 from uncork.sweep.manifest import Task
 from uncork.sweep.unit import UNIT_CLASSES, Decided, Failed, Plan, decide, patience_of, plan

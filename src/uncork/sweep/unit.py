@@ -15,18 +15,18 @@ from typing import TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from uncork.audit.iterations import classes_to_count, count_iterations
-from uncork.audit.reference import PATIENCE
-from uncork.audit.run import audit
-from uncork.chosen_classes import chosen_classes
+from uncork.auditing.run import audit
+from uncork.auditing.search.iterations import classes_to_count, count_iterations
+from uncork.auditing.search.reference import PATIENCE
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.core.reading import Reading
 from uncork.domain import parse_domain
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load import find
-from uncork.random_heads import random_head
-from uncork.reading import Reading
+from uncork.loading import find
+from uncork.loading.chosen_classes import chosen_classes
 from uncork.store.keys import make_key
 from uncork.sweep.manifest import RANDOM, Task
+from uncork.theory.random_heads import random_head
 
 # Classes decided in one unit. The same everywhere, so that any engine makes the same units.
 UNIT_CLASSES = 16_384

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.theory.outputs import Outputs
 from uncork.theory.spectrum import spectrum
 

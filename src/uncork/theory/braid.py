@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from uncork.audit.exact import alternative
+from uncork.auditing.search.exact import alternative
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
 from uncork.domain import Box, Domain, Unbounded
-from uncork.errors import UncorkError
-from uncork.head import Head
 from uncork.theory import counting
 from uncork.theory.walls import Row, Walls, difference
 

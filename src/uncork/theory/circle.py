@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
 from uncork.domain import Domain
-from uncork.errors import UncorkError
-from uncork.head import Head
 
 # Neighbours rise 2(π/C)² above the chord between theirs; rounded coordinates are off by 2⁻⁵³.
 _MOST = 1_000_000

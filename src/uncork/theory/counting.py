@@ -23,7 +23,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 _UNIT = 2.0**-53
 _MOST_CLASSES = 20_000_000

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from uncork.core.errors import UncorkError
 from uncork.domain import Domain, Unbounded
-from uncork.errors import UncorkError
-from uncork.random_heads import random_head
+from uncork.theory.random_heads import random_head
 
 MOST_FEATURES_IN_CLOSED_FORM = 18  # beyond, the angles are lost in rounding
 
@@ -55,7 +55,7 @@ def simulate_lost(
     The domain is unbounded unless given; it matters only with a bias. Heads are those of
     `uncork random` with seeds `seed`, `seed` + 1, …
     """
-    from uncork.audit import audit
+    from uncork.auditing import audit
 
     if heads < 1:
         raise UncorkError(f"{heads} heads: there is at least one to average over")

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load.contents import Tensor, listing
-from uncork.progress import Progress
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.core.progress import Progress
+from uncork.loading.contents import Tensor, listing
 from uncork.theory.spectrum import ROUNDOFF, Spectrum, triangular
 
 Centre = Literal["none", "classes", "both"]
@@ -182,7 +182,7 @@ def read_outputs(path: Path, tensor: str | None = None) -> np.ndarray:
 
     More than two dimensions (batch, time, classes) count as contexts, all but the last.
     """
-    from uncork.load import open_source
+    from uncork.loading import open_source
 
     contents = open_source(path)
     if tensor is not None:

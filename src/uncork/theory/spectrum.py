@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from uncork.progress import Progress
+from uncork.core.progress import Progress
 
 _PANEL_BYTES = 256 << 20
 _EXACT_WIDTH = 1024  # shorter sides up to this are always done in full

@@ -17,9 +17,9 @@ from functools import cached_property
 
 import numpy as np
 
-from uncork.audit.rigour import integers
-from uncork.errors import UncorkError
-from uncork.head import Head
+from uncork.auditing.certify.rigour import integers
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
 from uncork.theory import counting
 
 Pair = tuple[int, int]

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from uncork.errors import UncorkError
-from uncork.progress import Progress
+from uncork.core.errors import UncorkError
+from uncork.core.progress import Progress
 from uncork.theory.outputs import Kind, Outputs
 from uncork.theory.spectrum import ROUNDOFF, spectrum
 

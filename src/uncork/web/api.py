@@ -14,9 +14,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Path, Query
 from starlette.responses import JSONResponse, Response
 
-from uncork.audit.verdict import Verdict
-from uncork.errors import UncorkError
-from uncork.reading import json_keys
+from uncork.auditing.proofs.verdict import Verdict
+from uncork.core.errors import UncorkError
+from uncork.core.reading import json_keys
 from uncork.report.data import ODD_NAMES, cut, report_data
 from uncork.store import Store, StoredAudit
 from uncork.web import models, queries

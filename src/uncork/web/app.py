@@ -16,7 +16,7 @@ from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Re
 from starlette.staticfiles import StaticFiles
 
 from uncork import __version__
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.store import Store, StoredAudit
 from uncork.web import pages, queries
 from uncork.web.api import Json, make_api

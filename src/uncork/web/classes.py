@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from uncork.audit.verdict import Verdict
-from uncork.load.odd_rows import OddRows
+from uncork.auditing.proofs.verdict import Verdict
+from uncork.loading.odd_rows import OddRows
 from uncork.report.data import ODD_NAMES, cut
 from uncork.report.neighbours import row_norms
 from uncork.store import Store, StoredAudit

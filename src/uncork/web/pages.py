@@ -7,7 +7,7 @@ import re
 from importlib.resources import files
 
 from uncork.report.page import STYLES, doubts, escaped, filled
-from uncork.report.shown import Summary
+from uncork.report.rows import Summary
 from uncork.store import StoredAudit
 from uncork.web.stored import title
 

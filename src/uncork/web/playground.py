@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.core.text import visible
 from uncork.domain import Box, Unbounded
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load.vocabulary.visible import visible
 
 MOST_CLASSES = 10  # as many as the page has colours for
 _LARGEST = 1e6  # what the page's own fields take

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Select, func, select
 
-from uncork.audit.verdict import Verdict
+from uncork.auditing.proofs.verdict import Verdict
 from uncork.domain import Domain
 from uncork.store import Store, StoredAudit, schema
 from uncork.store.keys import make_key

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from uncork.audit.verdict import Verdict
+from uncork.auditing.proofs.verdict import Verdict
+from uncork.core.errors import UncorkError
 from uncork.domain import Domain, parse_domain
-from uncork.errors import UncorkError
 from uncork.report.neighbours import nearest_rows, row_norms, runners_up
-from uncork.report.shown import Blend, Shown, Summary, base_name
+from uncork.report.rows import Blend, Shown, Summary, base_name
 from uncork.report.wording import answer, checking_commands, in_words, on_the_command_line
 from uncork.store import Store, StoredAudit
 from uncork.web.queries import (

@@ -15,21 +15,21 @@ from pathlib import Path
 
 import numpy as np
 
-from uncork.audit import Audit
-from uncork.audit.backend import choose_backend
-from uncork.audit.certify import Certifier
-from uncork.audit.run import audit as decide
-from uncork.audit.verdict import Verdict
-from uncork.audit.verify import verify_proofs
+from uncork.auditing import Audit
+from uncork.auditing.backend import choose_backend
+from uncork.auditing.certify.certifier import Certifier
+from uncork.auditing.certify.verify import verify_proofs
+from uncork.auditing.proofs.verdict import Verdict
+from uncork.auditing.run import audit as decide
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
 from uncork.domain import Domain, parse_domain
-from uncork.errors import UncorkError
-from uncork.head import Head
-from uncork.load import Found, find
-from uncork.load.hugging_face.hub_address import is_address
-from uncork.load.odd_rows import OddRows, odd_rows
-from uncork.random_heads import random_head
+from uncork.loading import Found, find
+from uncork.loading.hugging_face.hub_address import is_address
+from uncork.loading.odd_rows import OddRows, odd_rows
 from uncork.reach.outlook import Outlook, outlook
 from uncork.store import Store, StoredAudit
+from uncork.theory.random_heads import random_head
 from uncork.web.queries import is_of_domain
 
 _KEPT = 2  # heads in memory at once

@@ -29,12 +29,12 @@ from typing import Any
 
 import numpy as np
 
-from uncork.audit import Audit
-from uncork.audit import audit as audit_linear
-from uncork.class_ids import class_ids
+from uncork.auditing import Audit
+from uncork.auditing import audit as audit_linear
+from uncork.core.class_ids import class_ids
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
 from uncork.domain import Box, Domain, Unbounded
-from uncork.errors import UncorkError
-from uncork.head import Head
 from uncork.nn._torch import torch
 from uncork.nn.heads.argmaxable import ArgmaxableHead
 from uncork.nn.heads.base import OutputHead

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from uncork.core.errors import UncorkError
 from uncork.domain import Ball, Box, Domain, Unbounded
-from uncork.errors import UncorkError
 from uncork.nn._torch import torch
 from uncork.nn.heads.base import OutputHead
 

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import zip_longest
 from typing import Any
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.nn import kernels
 from uncork.nn._torch import torch
 from uncork.nn.linear import blocks

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
 from uncork.nn.linear.autograd import linear_loss
 from uncork.nn.linear.problem import (

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
 from uncork.nn.losses.specification import Family, Fused, Parameters, Reduction, check_device
 from uncork.nn.transforms.rows import (

@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeVar
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
 from uncork.nn.linear.autograd import linear_loss
 from uncork.nn.linear.problem import check_one_value

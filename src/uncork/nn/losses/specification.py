@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
 from uncork.nn.transforms.deformed import log_on_support
 from uncork.nn.transforms.rows import Alpha, check_parameter, compute_dtype, output_dtype

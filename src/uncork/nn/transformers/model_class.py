@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 
 class Change:

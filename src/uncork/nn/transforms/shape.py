@@ -23,7 +23,7 @@ import math
 
 from scipy import integrate, optimize, special
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 
 
 def tau_from_shape(

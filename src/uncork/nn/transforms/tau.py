@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from uncork.errors import UncorkError
+from uncork.core.errors import UncorkError
 from uncork.nn import functional as F
 from uncork.nn._torch import torch
 from uncork.nn.modules import AlphaReLU, AlphaReLULoss

@@ -1,0 +1,214 @@
+"""The array library and device that searching runs on: NumPy on the CPU, torch on a GPU.
+
+Screening and deciding only propose; what they propose is certified in float64 afterwards. So the
+CPU searches in float32, at twice the speed and half the memory, and the GPU, whose float64 units
+are as fast, in float64.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import array_api_compat.numpy as numpy_namespace
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from uncork.auditing.certify.products import Device
+from uncork.auditing.folded import Folded
+from uncork.auditing.gpu import gpu_available
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+class Backend(Device):
+    """NumPy on `jobs` threads, each with one BLAS thread."""
+
+    name = "cpu"
+    xp: Any = numpy_namespace
+    chunk_bytes = 64 << 20  # first guesses held at a time
+    block_bytes = 16 << 20  # scores made at a time by one thread: within reach of the caches
+    solve_bytes = 16 << 20  # working sets held at a time by one thread
+
+    def __init__(self, jobs: int | None = None, dtype: Any = np.float32) -> None:
+        self.jobs = jobs or _cores()
+        self.dtype: Any = dtype
+
+    def asarray(self, array: np.ndarray) -> Any:
+        """A copy on the device in the search precision."""
+        with np.errstate(over="ignore"):
+            return np.ascontiguousarray(array, dtype=self.dtype)
+
+    def index(self, array: np.ndarray) -> Any:
+        """Whole numbers to index with."""
+        return array
+
+    def hold(self, shape: tuple[int, ...]) -> Any:
+        """Room for the points of a head: in memory, or on disk where they would fill half of it."""
+        if int(np.prod(shape)) * np.dtype(self.dtype).itemsize <= physical_memory() // 2:
+            return np.empty(shape, dtype=self.dtype)
+        with tempfile.TemporaryFile() as file:  # lives as long as the array maps it
+            return np.memmap(file, dtype=self.dtype, mode="w+", shape=shape)
+
+    def largest(self, values: Any, count: int) -> Any:
+        """Columns of the `count` largest values of each row, in no order: (n, count)."""
+        count = min(count, values.shape[1])
+        if count == values.shape[1]:
+            return np.broadcast_to(np.arange(count), (values.shape[0], count)).copy()
+        if count == 0:
+            return np.empty((values.shape[0], 0), dtype=np.int64)
+        return np.argpartition(values, -count, axis=1)[:, -count:]
+
+    def solve(self, matrices: Any, vectors: Any) -> Any:
+        """x with M x = v for symmetric positive definite M (n, m, m), v (n, m); float64 inside."""
+        diagonal = np.arange(matrices.shape[1])
+        scale = 1 / np.sqrt(np.maximum(matrices[:, diagonal, diagonal], 1e-30).astype(np.float64))
+        scaled = matrices * scale[:, :, None] * scale[:, None, :]
+        scaled[:, diagonal, diagonal] += 4 * np.finfo(matrices.dtype).eps
+        try:
+            x = np.linalg.solve(scaled, (vectors * scale)[:, :, None])[:, :, 0] * scale
+        except np.linalg.LinAlgError:
+            return np.full(vectors.shape, np.nan, dtype=vectors.dtype)
+        return x.astype(vectors.dtype)
+
+    @contextlib.contextmanager
+    def threads(self, items: int | None = None) -> Iterator[Callable[..., Iterable[Any]]]:
+        """`map` over the backend's threads, results in order as they come. `items`: how many
+        things there are to do, where that is known; for one, threads are not started."""
+        if self.jobs == 1 or items == 1:
+            with _blas().limit(limits=1):
+                yield lambda work, items: map(_quiet(work), items)
+            return
+        with _blas().limit(limits=1), ThreadPoolExecutor(self.jobs) as pool:
+            try:
+                yield lambda work, items: pool.map(_quiet(work), items)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+
+class TorchBackend(Backend):
+    """torch tensors in float64 on one device; the head's weights are held there once."""
+
+    inputs = 4096
+    rows = 16384
+    single = False
+    chunk_bytes = 1 << 30
+    block_bytes = 2 << 30
+    solve_bytes = 8 << 30
+
+    def __init__(self, device: str = "cuda") -> None:
+        import array_api_compat.torch as torch_namespace
+        import torch
+
+        super().__init__(jobs=1)
+        self.name = device
+        self.xp = torch_namespace
+        self.torch = torch
+        self.dtype = torch.float64
+        self._held: tuple[Head, Any] | None = None
+
+    def put(self, array: np.ndarray) -> Any:
+        return self.torch.from_numpy(np.array(array, order="C")).to(self.name)
+
+    def get(self, array: Any) -> np.ndarray:
+        return array.detach().cpu().numpy()
+
+    def asarray(self, array: np.ndarray) -> Any:
+        return self.put(np.asarray(array, dtype=np.float64))
+
+    def index(self, array: np.ndarray) -> Any:
+        return self.put(np.asarray(array, dtype=np.int64))
+
+    def hold(self, shape: tuple[int, ...]) -> Any:
+        return self.torch.empty(shape, dtype=self.dtype, device=self.name)
+
+    def largest(self, values: Any, count: int) -> Any:
+        return self.torch.topk(values, min(count, values.shape[1]), dim=1, sorted=False).indices
+
+    def solve(self, matrices: Any, vectors: Any) -> Any:
+        factor, failed = self.torch.linalg.cholesky_ex(matrices)
+        result = self.torch.cholesky_solve(vectors[..., None], factor)[..., 0]
+        result[failed > 0] = float("nan")
+        return result
+
+    def blocks(self, head: Head | Folded) -> Iterator[tuple[int, Any]]:
+        if isinstance(head, Folded):
+            for start, block in self.blocks(head.head):
+                yield start, head.fold(block, self)
+            return
+        weight = self._weight(head)
+        for start in range(0, head.classes, self.rows):
+            yield start, weight[start : start + self.rows].to(self.torch.float64)
+
+    def take(self, head: Head | Folded, classes: np.ndarray) -> Any:
+        if isinstance(head, Folded):
+            return head.fold(self.take(head.head, classes), self)
+        return self._weight(head)[self.index(classes)].to(self.torch.float64)
+
+    def _weight(self, head: Head) -> Any:
+        """The weight on the GPU in a type as small as stored, where torch has it."""
+        if self._held is None or self._held[0] is not head:
+            stored = np.ascontiguousarray(head.weight)
+            if stored.dtype.name == "bfloat16":
+                tensor = self.torch.from_numpy(stored.view(np.int16)).view(self.torch.bfloat16)
+            elif stored.dtype.name in ("float16", "float32", "float64", "int8", "uint8"):
+                tensor = self.torch.from_numpy(stored)
+            else:
+                tensor = self.torch.from_numpy(np.asarray(stored, dtype=np.float64))
+            self._held = (head, tensor.to(self.name))
+        return self._held[1]
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    """Looked up once: finding the libraries takes longer than a small audit."""
+    return ThreadpoolController()
+
+
+def _quiet(work: Callable[[_Item], _Result]) -> Callable[[_Item], _Result]:
+    """Work whose overflows are no news: what overflowed is refused by the certifier's bounds."""
+
+    def quietly(item: _Item) -> _Result:
+        with np.errstate(all="ignore"):  # a thread does not inherit its caller's
+            return work(item)
+
+    return quietly
+
+
+def choose_backend(device: str = "auto", jobs: int | None = None) -> Backend:
+    """`cpu`, `cuda`, or `auto`: the GPU where torch sees one."""
+    if device not in ("auto", "cpu", "cuda"):
+        raise UncorkError(f"device {device!r} is not known: expected auto, cpu or cuda")
+    if jobs is not None and jobs < 1:
+        raise UncorkError(f"jobs must be at least 1, not {jobs}")
+    if device == "cpu":
+        return Backend(jobs)
+    if gpu_available():
+        return TorchBackend()
+    if device == "cuda":
+        raise UncorkError("--device cuda: torch with a CUDA device is not available here")
+    return Backend(jobs)
+
+
+def physical_memory() -> int:
+    """Bytes of memory in this machine; unlimited where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on this system
+        return 1 << 62
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        return os.cpu_count() or 1

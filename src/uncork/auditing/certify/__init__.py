@@ -1,0 +1,1 @@
+"""The trusted code: it checks proofs, and searches for none."""

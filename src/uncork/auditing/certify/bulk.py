@@ -1,0 +1,234 @@
+"""The bulk of the rows: a ball around their mean that provably lies inside their hull.
+
+In coordinates v_i = K(w_i − c), with K near the inverse square root of the covariance and c near
+the mean, the second moment S = (1/C) Σ v_i v_iᵀ is near the identity. For any q solve
+(S − q v̄ᵀ) p = q − v̄ and set μ_i = (1 + v_i·p)/C: then Σ μ_i v_i = q Σ μ_i. If ‖S − I‖ ≤ η and
+‖v_i‖ ≤ M for all i, then ‖p‖ ≤ (‖q‖ + ‖v̄‖)/(1 − η − ‖q‖‖v̄‖), so every μ_i ≥ 0 as soon as M‖p‖ ≤ 1:
+q is a mixture of the v_i. Only upper bounds on η, M and ‖v̄‖ are needed, and η need only be below
+one, so nothing has to be computed accurately; it only has to be bounded rigorously.
+
+Where inputs are x = F(u), w_i is the row as u sees it. Such rows may span less than their width
+(LayerNorm leaves d − 1 dimensions), so K has as many rows as they can span dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from uncork.auditing.certify.latent import Latent
+from uncork.auditing.certify.products import Device
+from uncork.auditing.certify.rigour import UNIT, add_up, gamma, row_norms, up
+from uncork.core.head import Head
+
+_SAFE = 1e100  # no square of a safe number over- or underflows
+
+
+@dataclass(frozen=True)
+class Bulk:
+    """Bounds on the rows in coordinates where they are round; see the module's text."""
+
+    centre: np.ndarray  # (d,) c, the mean row as a float
+    centre_error: np.ndarray  # (d,) how far the true mean may be from c
+    transform: np.ndarray | None  # (rank, d) K, or None where the rows span no ball
+    transform_norm: float  # ≥ ‖K‖_F
+    defect: float  # η ≥ ‖S − I‖
+    offset: float  # ≥ ‖v̄‖
+    reach: float  # M ≥ max ‖v_i‖
+    bias_mean: float
+    bias_error: float
+    bias_range: tuple[float, float]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the rows span their whole width, so that every small residual can be had."""
+        return self.transform is not None and len(self.transform) == len(self.centre)
+
+    @classmethod
+    def of(cls, head: Head, device: Device, latent: Latent | None = None) -> Bulk:
+        with np.errstate(all="ignore"):  # what overflows ends as a bound of infinity or NaN
+            return cls._of(_Rows(head, device, latent))
+
+    @classmethod
+    def _of(cls, rows: _Rows) -> Bulk:
+        device, count = rows.device, rows.count
+        total, size, wrong = np.zeros(rows.width), np.zeros(rows.width), np.zeros(rows.width)
+        biases, slacks = [], []
+        for block, error, bias, slack in rows.blocks():
+            total += device.get(device.xp.sum(block, axis=0))
+            size += device.get(device.xp.sum(device.xp.abs(block), axis=0))
+            if error is not None:
+                wrong += device.get(device.xp.sum(error, axis=0))
+            biases.append(bias)
+            slacks.append(slack)
+        bias, slack = np.concatenate(biases), np.concatenate(slacks)
+        centre = total / count
+        centre_error = up((gamma(count + 8) * size + wrong) / count, count + 8)
+        centre_error = add_up(centre_error, 4 * UNIT * np.abs(centre))
+        transform, bounds = None, (np.inf, np.inf, np.inf, np.inf)
+        found = _whiten(rows, centre)
+        if found is not None:
+            transform, bounds = found, _bounds(rows, centre, found)
+        bias_error = gamma(count + 8) * float(np.abs(bias).mean()) + float(slack.mean())
+        return cls(
+            centre, centre_error, transform, *bounds,
+            bias_mean=float(bias.mean()), bias_error=up(bias_error, count + 8),
+            bias_range=(_below(bias, slack), -_below(-bias, slack)),
+        )  # fmt: skip
+
+    def nudge(self, residual: np.ndarray, error: np.ndarray) -> float | None:
+        """M‖p‖ for a mixture of all rows that lies `residual` away from the centre, or None.
+
+        `residual` (d,) is known up to `error` (d,). None: the argument does not reach that far.
+        """
+        if self.transform is None or not np.isfinite(residual).all():
+            return None
+        # K undoes nothing outside the rows' span. That it is one to one on that span follows from
+        # its being onto, and that from S not being singular about a mean that is nearly zero.
+        if not self.is_full and not (self.defect < 0.5 and self.offset < 0.5):
+            return None
+        with np.errstate(all="ignore"):
+            return self._nudge(self.transform, residual, error)
+
+    def _nudge(
+        self, transform: np.ndarray, residual: np.ndarray, error: np.ndarray
+    ) -> float | None:
+        count = len(residual) + 8
+        moved, size, off = (
+            float(row_norms(v[None])[0]) for v in (transform @ residual, residual, error)
+        )
+        # The product's own rounding, and what the residual's error can become; γ last.
+        rounding = gamma(count) * (self.transform_norm * size)
+        q = up(moved + rounding + self.transform_norm * off, count)
+        room = 1 - self.defect - q * self.offset - 8 * UNIT
+        if not room > 0:
+            return None
+        share = self.reach * (q + self.offset) / room * (1 + 16 * UNIT)
+        # Below a half, no weight of the mixture is anywhere near zero.
+        return float(share) if share <= 0.5 and np.isfinite(share) else None
+
+    def bias_low(self, nudge: float) -> float:
+        """The least bias that the nudged mean row can have (`nudge` as returned above)."""
+        low, high = self.bias_range
+        spread = (high - low) * 2 * nudge / (1 - nudge)
+        return max(low, self.bias_mean - self.bias_error - spread * (1 + 16 * UNIT))
+
+
+class _Rows:
+    """The rows and biases of a head as u sees them, each with an error bound (None: exact)."""
+
+    def __init__(self, head: Head, device: Device, latent: Latent | None) -> None:
+        self.head, self.device, self.latent = head, device, latent
+        if latent is not None and latent.is_identity:
+            self.latent = None
+        self.count = head.classes
+        self.width = head.features if self.latent is None else self.latent.width
+        self.rank = self.width if self.latent is None else self.latent.rank
+
+    def blocks(self) -> Iterator[tuple[Any, Any, np.ndarray, np.ndarray]]:
+        """Rows (n, d) and their error on the device, biases (n,) and theirs here."""
+        for start, block in self.device.blocks(self.head):
+            bias = self.head.offsets[start : start + block.shape[0]]
+            if self.latent is None:
+                yield block, None, bias, np.zeros(len(bias))
+                continue
+            rows, error, shift, slack = self.latent.back(block, 0.0 * block)
+            total = bias + self.device.get(shift)
+            yield rows, error, total, add_up(self.device.get(slack), 4 * UNIT * np.abs(total))
+
+
+def _below(values: np.ndarray, slack: np.ndarray) -> float:
+    """A lower bound on the least of values known up to `slack`; the least itself where exact."""
+    if not slack.any():
+        return float(values.min())
+    return float(np.nextafter(values - slack, -np.inf).min())
+
+
+def _whiten(rows: _Rows, centre: np.ndarray) -> np.ndarray | None:
+    """K with K Σ Kᵀ near the identity, however it was found; None where Σ is singular."""
+    if rows.count <= rows.rank:  # and centred, so they span less than that
+        return None
+    device, total = rows.device, 0.0
+    middle = device.put(centre)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        for block, _, _, _ in rows.blocks():
+            away = block - middle
+            total = total + away.T @ away
+        covariance = device.get(total) / rows.count
+    if not np.isfinite(covariance).all():
+        return None
+    if rows.rank == rows.width:
+        transform = _inverse_root(covariance)
+    else:
+        transform = _inverse_root_on_span(covariance, rows.rank)
+    if transform is None or not np.isfinite(transform).all():
+        return None
+    return transform if np.abs(transform).max() < _SAFE else None
+
+
+def _inverse_root(covariance: np.ndarray) -> np.ndarray | None:
+    if not np.diag(covariance).min() > 1 / _SAFE:
+        return None
+    try:
+        return np.linalg.inv(np.linalg.cholesky(covariance))
+    except np.linalg.LinAlgError:
+        return None
+
+
+def _inverse_root_on_span(covariance: np.ndarray, rank: int) -> np.ndarray | None:
+    """On the `rank` directions in which the rows vary most; (rank, d)."""
+    if rank < 1:
+        return None
+    scale = np.sqrt(np.diag(covariance))
+    scale[scale == 0] = 1.0
+    try:
+        values, vectors = np.linalg.eigh(covariance / scale / scale[:, None])
+    except np.linalg.LinAlgError:
+        return None
+    values, vectors = values[-rank:], vectors[:, -rank:]
+    if not values[0] > 1e-13 * values[-1] or not scale.min() > 1 / _SAFE:
+        return None
+    # The directions are those of the scaled rows: once more, for the rows as they are.
+    transform = (vectors / np.sqrt(values)).T / scale
+    again = _inverse_root(transform @ covariance @ transform.T)
+    return None if again is None else again @ transform
+
+
+def _bounds(
+    rows: _Rows, centre: np.ndarray, transform: np.ndarray
+) -> tuple[float, float, float, float]:
+    """Rigorous ‖K‖, η, ‖v̄‖ and M for this centre and transform."""
+    device, count, width = rows.device, rows.count, rows.width
+    norm = float(row_norms(transform.reshape(1, -1))[0])
+    moment_sum: Any = 0.0
+    mean = np.zeros(len(transform))
+    middle, turn = device.put(centre), device.put(np.ascontiguousarray(transform.T))
+    reach = energy = length = leak = drift = 0.0
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        for block, error, _, _ in rows.blocks():
+            away = block - middle
+            product = away @ turn
+            moment_sum = moment_sum + product.T @ product
+            mean += device.get(device.xp.sum(product, axis=0))
+            sizes = device.get(row_norms(product, device.xp))
+            # ‖computed v_i − true v_i‖: one rounding for w − c, d products and additions.
+            errors = gamma(width + 8) * (norm * device.get(row_norms(away, device.xp)))
+            if error is not None:
+                errors = errors + norm * device.get(row_norms(error, device.xp))
+            errors = up(errors, width + 8)
+            reach = max(reach, float((sizes + errors).max()))
+            energy += float((sizes**2).sum())
+            length += float(sizes.sum())
+            leak += float((2 * sizes * errors + errors**2).sum())
+            drift += float(errors.sum())
+        # Sums over all rows, of squares of their d entries; and what squares lost to underflow.
+        slack, roundings = gamma(count + 8), count + width + 64
+        moment = device.get(moment_sum) / count - np.eye(len(transform))
+        far = float(row_norms(moment.reshape(1, -1))[0]) + width * UNIT * 4
+        defect = up(far + (2 * slack * energy + leak) / count, roundings)
+        middle_off = float(row_norms(mean[None])[0])
+        offset = up((middle_off + 2 * slack * length + drift) / count, roundings)
+    return norm, defect, offset, up(reach, roundings)

@@ -1,0 +1,82 @@
+"""The head as it looks from u, where a domain is x = F(u): for searching, in rounded float64.
+
+What is found there is only proposed. What is proven is proven of the head itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from uncork.auditing.certify.products import Device
+from uncork.core.head import Head
+from uncork.domain.affine import Affine, Centre, Matrix, Scale, Step
+
+
+class Folded:
+    """Rows and biases of z as a function of u. Reads like a `Head` where searching reads one."""
+
+    def __init__(self, head: Head, view: Affine) -> None:
+        self.head, self.view = head, view
+        self.classes, self.features = head.classes, view.latent
+        self.unit = _unit(head, view)  # rows and biases are this many times what they really are
+        self.offsets = head.offsets * self.unit
+        constant = view.image(np.zeros(view.latent))
+        if constant.any():
+            parts = [block * self.unit @ constant for _, block in head.blocks(4096)]
+            self.offsets = self.offsets + np.concatenate(parts)
+        self._held: dict[tuple[int, int], Any] = {}
+
+    def fold(self, rows: Any, device: Device) -> Any:
+        """Rows (n, d) of the head on a device, seen from u: (n, latent)."""
+        if self.unit != 1:
+            rows = rows * self.unit
+        for step in reversed(self.view.steps):
+            if isinstance(step, Centre):
+                rows = rows - device.xp.mean(rows, axis=1, keepdims=True)
+            elif isinstance(step, Scale):
+                rows = rows * self._on(device, step, step.gain)
+            elif isinstance(step, Matrix):
+                rows = rows @ self._on(device, step, step.matrix)
+        return rows
+
+    def _on(self, device: Device, step: Step, array: np.ndarray) -> Any:
+        key = id(device), id(step)
+        if key not in self._held:
+            self._held[key] = device.put(array)
+        return self._held[key]
+
+    def unfold(self, directions: np.ndarray) -> np.ndarray:
+        """Directions of u as directions of x with the same products: (n, latent) → (n, d)."""
+        return self.view.linear(directions) * self.unit
+
+    def take(self, classes: np.ndarray) -> np.ndarray:
+        return self.fold(self.head.take(classes), _HOST)
+
+    def blocks(self, rows: int) -> Iterator[tuple[int, np.ndarray]]:
+        for start, block in self.head.blocks(rows):
+            yield start, self.fold(block, _HOST)
+
+
+_HOST = Device()
+
+
+def _unit(head: Head, view: Affine) -> float:
+    """A power of two that keeps the folded rows from over- and underflowing; 1 nearly always."""
+    size = max(float(np.abs(block).max()) for _, block in head.blocks(4096))
+    for step in view.steps:
+        if isinstance(step, Scale):
+            size *= float(np.abs(step.gain).max())
+        elif isinstance(step, Matrix):
+            size *= float(np.abs(step.matrix).sum(axis=0).max())
+    if 1e-200 < size < 1e200 or size == 0:
+        return 1.0
+    largest = np.frexp(size)[1] if np.isfinite(size) else 1023
+    return 2.0 ** float(np.clip(-largest, -1000, 1000))
+
+
+def searched(head: Head, view: Affine) -> Head | Folded:
+    """What searching looks at: the head itself where x is u."""
+    return Folded(head, view) if view.steps else head

@@ -1,0 +1,1 @@
+"""Verdicts and their proofs as data, and their file."""

@@ -1,0 +1,97 @@
+"""Witnesses that need not be stored: u_t = scale_t · P (w_t − c), the whitened guess of screening.
+
+Only the formula's parts are kept. Whoever verifies computes the inputs anew and checks the inputs
+they computed, so it does not matter that two machines round them differently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from uncork.auditing.certify.products import Device
+from uncork.auditing.certify.rigour import row_norms
+from uncork.core.head import Head
+from uncork.domain import Ball, Box, Domain
+
+_OTHERWISE = 1e-12  # how differently two machines may round a direction, as a share of its terms
+_FAR = 1e4  # how far out an input lies where the domain sets no bound
+
+
+def to_single(inputs: Any, device: Device) -> Any:
+    """Rounded to float32 values, which float32 products can then be exact about."""
+    xp = device.xp
+    with np.errstate(over="ignore", under="ignore"):
+        return xp.astype(xp.astype(inputs, xp.float32), xp.float64)
+
+
+@dataclass(frozen=True)
+class Formula:
+    """P (d, latent) in float32 and c (d,) in float64, exact as stored.
+
+    Where the domain is an image x = F(u) the formula gives u, and a domain here is that of u.
+    """
+
+    transform: np.ndarray
+    centre: np.ndarray
+
+    def directions(self, head: Head, classes: np.ndarray, device: Device) -> Any:
+        """P (w_t − c) for each class, on the device: (n, latent)."""
+        away = device.take(head, classes) - device.put(self.centre)
+        return away @ device.put(self.transform.astype(np.float64))
+
+    def inputs(self, head: Head, classes: np.ndarray, scales: np.ndarray, device: Device) -> Any:
+        """The inputs, rounded to float32, in float64, on the device: (n, latent)."""
+        directions = self.directions(head, classes, device)
+        return to_single(directions * device.put(scales.astype(np.float64))[:, None], device)
+
+    def keeps(
+        self,
+        domain: Domain,
+        head: Head,
+        classes: np.ndarray,
+        scales: np.ndarray,
+        inputs: Any,
+        device: Device,
+    ) -> np.ndarray:
+        """Whether rounding the formula another way would leave each input in the domain: (n,).
+
+        A component of the direction that is all cancellation, scaled up, is all rounding.
+        """
+        xp, put = device.xp, device.put
+        if not isinstance(domain, (Box, Ball)):
+            return np.ones(len(classes), dtype=bool)
+        away = xp.abs(device.take(head, classes) - put(self.centre))
+        noise = away @ put(np.abs(self.transform.astype(np.float64)))
+        noise = noise * put(_OTHERWISE * scales.astype(np.float64))[:, None]
+        if isinstance(domain, Ball):
+            norms = device.get(row_norms(xp.abs(inputs) + noise, xp))
+            return norms <= domain.radius
+        lower, upper = (put(b.copy()) for b in domain.bounds(inputs.shape[1]))
+        inside = (inputs - noise >= lower) & (inputs + noise <= upper)
+        return device.get(xp.all(inside, axis=1))
+
+    @staticmethod
+    def fits(domain: Domain) -> bool:
+        """Whether scaling alone brings any direction into the domain."""
+        if isinstance(domain, Box):
+            return bool((domain.lower < 0).all() and (domain.upper > 0).all())
+        return True
+
+    @staticmethod
+    def scales(domain: Domain, directions: Any, device: Device) -> np.ndarray:
+        """The length, a hair below the largest that fits, for each direction: (n,) in float32."""
+        xp = device.xp
+        if isinstance(domain, Ball):
+            limit = domain.radius / device.get(row_norms(directions, xp))
+        elif isinstance(domain, Box) and np.isfinite(domain.upper).any():
+            lower, upper = (device.put(b.copy()) for b in domain.bounds(directions.shape[1]))
+            # 1/room: how much of its side each feature of the direction takes up.
+            taken = xp.where(directions > 0, directions / upper, directions / lower)
+            limit = 1 / device.get(xp.max(taken, axis=1))
+        else:
+            limit = _FAR / device.get(xp.max(xp.abs(directions), axis=1))
+        scale = (limit * (1 - 1e-5)).astype(np.float32)
+        return np.where(np.isfinite(scale), scale, 0).astype(np.float32)

@@ -1,0 +1,193 @@
+"""The recorder: the only way into `Proofs`. A proposal is written down once certified."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from uncork.auditing.backend import Backend
+from uncork.auditing.certify.certifier import Certifier
+from uncork.auditing.certify.rigour import row_norms
+from uncork.auditing.folded import Folded
+from uncork.auditing.proofs.formula import Formula, to_single
+from uncork.auditing.proofs.proofs import Proofs
+from uncork.auditing.proofs.verdict import Mixture, Verdict, Witness
+from uncork.auditing.search.space import Space
+
+_ROBUST = (
+    1e-9  # a formula's margin, as a share of the logits' size, that other machines' rounding keeps
+)
+
+
+class Recorder:
+    """Collects proposals, certifies them in blocks, and keeps the proofs that held."""
+
+    def __init__(self, certifier: Certifier, backend: Backend) -> None:
+        self.certifier, self.backend = certifier, backend
+        self.head = certifier.head
+        self.proofs = Proofs.empty(self.head.classes)
+        self.groups: dict[int, np.ndarray] = {}
+        self.seconds = 0.0
+        self._by_formula: list[np.ndarray] = []
+        self._by_input: list[tuple[np.ndarray, np.ndarray]] = []
+        self._waiting = 0
+
+    def use_formula(self, space: Space) -> None:
+        """Store first guesses as a formula, where the formula is smaller than the head."""
+        small = 4 * self.head.features * space.features <= self.head.weight.nbytes
+        folded = isinstance(space.head, Folded)
+        full = len(space.to_input) == self.head.features or folded
+        full = full and space.origin is None
+        if small and full and Formula.fits(space.domain) and np.isnan(space.fixed).all():
+            with np.errstate(over="ignore", invalid="ignore"):
+                transform = space.to_input.T @ space.to_input
+                centre = space.centre
+                if isinstance(space.head, Folded):
+                    transform = space.head.unfold(transform).T  # (d, latent)
+                    centre = self.certifier.products.centre
+                transform = np.ascontiguousarray(transform, dtype=np.float32)
+            if np.isfinite(transform).all() and self.proofs.formula is None:
+                self.proofs.formula = Formula(transform, centre)
+
+    def take_over(self, earlier: Proofs) -> None:
+        """Start from another audit's proofs, each checked again."""
+        from uncork.auditing.certify.verify import verify_proofs
+
+        begun = time.perf_counter()
+        earlier = earlier.copy()
+        failed = verify_proofs(self.certifier, earlier, self.backend).failed
+        earlier.verdicts[list(failed)] = Verdict.UNDECIDED
+        for t in failed:
+            earlier.scales[t] = 0
+            for kept in (earlier.inputs, earlier.exact, earlier.mixtures):
+                kept.pop(t, None)
+        earlier.reasons.clear()
+        earlier.groups = self.proofs.groups
+        self.proofs = earlier
+        self.seconds += time.perf_counter() - begun
+
+    # Witnesses
+
+    def propose(self, classes: np.ndarray, inputs: Any, formula: bool = False) -> None:
+        """An input (n, latent) for each class; certified at the next flush."""
+        if not len(classes):
+            return
+        if formula and self.proofs.formula is not None:
+            self._by_formula.append(np.asarray(classes))
+        else:
+            stored = inputs if isinstance(inputs, np.ndarray) else self.backend.get(inputs)
+            self._by_input.append((np.asarray(classes), stored))
+        self._waiting += len(classes)
+        if self._waiting >= 4 * self.backend.jobs * self.backend.inputs:
+            self.flush()
+
+    def flush(self) -> None:
+        """Certify what is waiting. A class refused stays undecided and goes back to deciding."""
+        begun = time.perf_counter()
+        formula, self._by_formula = self._by_formula, []
+        stored, self._by_input = self._by_input, []
+        self._waiting = 0
+        if formula:
+            self._flush_formula(np.concatenate(formula))
+        if stored:
+            classes = np.concatenate([c for c, _ in stored])
+            inputs = np.concatenate([x for _, x in stored])
+            self._flush_inputs(classes, inputs)
+        self.seconds += time.perf_counter() - begun
+
+    def _flush_formula(self, classes: np.ndarray) -> None:
+        formula = self.proofs.formula
+        assert formula is not None
+
+        def check(part: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            backend = self.backend
+            directions = formula.directions(self.head, part, backend)
+            domain = self.certifier.base
+            scales = formula.scales(domain, directions, backend)
+            inputs = directions * backend.put(scales.astype(np.float64))[:, None]
+            inputs = to_single(inputs, backend)
+            margins = self.certifier.witnesses(part, inputs, self.groups)
+            robust = formula.keeps(domain, self.head, part, scales, inputs, backend)
+            x = self.certifier.latent.forward(inputs)[0]
+            lengths = backend.get(row_norms(x, backend.xp))
+            size = lengths * self.certifier.products.norms[part]
+            return scales, margins, (margins > _ROBUST * size) & (scales > 0) & robust
+
+        step = self.backend.inputs
+        parts = [classes[start : start + step] for start in range(0, len(classes), step)]
+        with self.backend.threads() as over:
+            for part, (scales, margins, good) in zip(parts, over(check, parts), strict=True):
+                self.proofs.set_formula(part[good], scales[good], margins[good])
+
+    def _flush_inputs(self, classes: np.ndarray, inputs: np.ndarray) -> None:
+        with np.errstate(over="ignore"):
+            narrow = inputs.astype(np.float32)
+        refused = self._certify_inputs(classes, narrow)
+        if len(refused) and inputs.dtype != np.float32:
+            self._certify_inputs(classes[refused], inputs[refused])
+
+    def _certify_inputs(self, classes: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+        """Record the inputs that hold; returns the positions of those that do not."""
+
+        def check(part: slice) -> np.ndarray:
+            return self.certifier.witnesses(classes[part], inputs[part], self.groups)
+
+        step = self.backend.inputs
+        parts = [slice(start, start + step) for start in range(0, len(classes), step)]
+        with self.backend.threads() as over:
+            margins = np.concatenate(list(over(check, parts)))
+        for k in np.flatnonzero(margins > 0).tolist():
+            self.proofs.set_input(int(classes[k]), inputs[k].copy(), float(margins[k]))
+        return np.flatnonzero(~(margins > 0))
+
+    def offer(self, t: int, x: np.ndarray) -> bool:
+        """One input, certified at once."""
+        begun = time.perf_counter()
+        self._flush_inputs(np.array([t]), np.asarray(x, dtype=np.float64)[None, :])
+        self.seconds += time.perf_counter() - begun
+        return bool(self.proofs.verdicts[t] == Verdict.ARGMAXABLE)
+
+    def offer_exact(self, t: int, witness: Witness) -> bool:
+        """One input given as fractions: its float image if that wins too, else the fractions."""
+        if np.isfinite(witness.x).all() and self.offer(t, witness.x):
+            return True
+        begun = time.perf_counter()
+        margin = self.certifier.exact_witness(t, witness, self.groups)
+        if margin > 0:
+            self.proofs.set_exact(t, witness, margin)
+        self.seconds += time.perf_counter() - begun
+        return margin > 0
+
+    # Mixtures
+
+    def propose_mixture(self, t: int, mixture: Mixture) -> bool:
+        """Certify a mixture at once."""
+        return self.propose_mixtures([(t, mixture)]) == 1
+
+    def propose_mixtures(self, proposals: list[tuple[int, Mixture]]) -> int:
+        """Certify mixtures; returns how many hold. Weights stay in float32 if that is enough."""
+        begun = time.perf_counter()
+        held = 0
+        for narrow in (True, False):
+            if not proposals:
+                break
+            tried = [(t, _narrow(m) if narrow else m) for t, m in proposals]
+            leads = self.certifier.mixtures([t for t, _ in tried], [m for _, m in tried])
+            for (t, mixture), lead in zip(tried, leads.tolist(), strict=True):
+                if lead >= 0:
+                    self.proofs.set_mixture(t, mixture, lead)
+                    held += 1
+            proposals = [
+                p for p, lead in zip(proposals, leads.tolist(), strict=True) if not lead >= 0
+            ]
+        self.seconds += time.perf_counter() - begun
+        return held
+
+
+def _narrow(mixture: Mixture) -> Mixture:
+    if mixture.integers is not None:
+        return mixture
+    return replace(mixture, weights=mixture.weights.astype(np.float32))

@@ -1,0 +1,1 @@
+"""The proposers: fast, clever or wrong. What they find counts once it is certified."""

@@ -1,0 +1,174 @@
+"""Deciding one class by a linear programme with row generation: the fallback and the check.
+
+    max r   s.t.   a_i·y + r ≤ 0 for the rows considered,   g·y ≤ 0 for sides,   −1 ≤ y ≤ 1
+
+with the unit rows of `centre`. HiGHS solves over a small working set; all classes are priced at the
+solution and the worst violators added (the paper's Eq. 6, without its slack rows). Its answer
+proposes: a positive r an input, a vanishing one the duals of a mixture.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from uncork.auditing.proofs.verdict import Mixture
+from uncork.auditing.search.mixtures import mixtures_from_duals
+from uncork.auditing.search.space import Space
+from uncork.domain import Box
+
+if TYPE_CHECKING:
+    import highspy
+
+_ROUNDS = 200
+_ADDED = 32
+_POSITIVE = 1e-11
+
+
+def decide_by_rows(space: Space, t: int) -> tuple[np.ndarray | None, Mixture | None, np.ndarray]:
+    """An input that should win, or a mixture, or neither; and the classes that mattered."""
+    points = _Points(space)
+    own = points.of(np.array([t]))[0]
+    solver = _solver(space.width)
+    rows: list[np.ndarray] = []
+    ids: list[int] = []
+
+    def add(row: np.ndarray, class_id: int, slack: float) -> None:
+        rows.append(row)
+        ids.append(class_id)
+        columns = np.arange(space.width + 1, dtype=np.int32)
+        solver.addRow(-np.inf, 0.0, space.width + 1, columns, np.append(row, slack))
+
+    if space.lifted:
+        height = np.zeros(space.width)
+        height[-1] = -1.0
+        add(height, -1, 1.0)
+    sides = space.sides()
+    scores = points.scores(own)
+    scores[t] = -np.inf
+    scores[space.repeats] = -np.inf
+    for i in _largest(scores, 2 * space.width):
+        if scores[i] == -np.inf:
+            break
+        add(_unit(points.of(np.array([i]))[0] - own), int(i), 1.0)
+    added_sides: set[int] = set()
+    for _ in range(_ROUNDS):
+        solver.run()
+        if "Optimal" not in str(solver.getModelStatus()):
+            break
+        solution = solver.getSolution()
+        y, r = np.array(solution.col_value[:-1]), solution.col_value[-1]
+        mattering = np.array(
+            [i for i, v in zip(ids, solution.row_dual, strict=True) if i >= 0 and v]
+        )
+        if not r > _POSITIVE:
+            duals = np.abs(np.array(solution.row_dual))
+            mixture = _mixture(space, np.array(ids), duals, np.array(rows), own)
+            return None, mixture, mattering
+        lead = points.scores(y)
+        lead -= lead[t]
+        lead[t] = -np.inf
+        lead[space.repeats] = -np.inf
+        known = [i for i in ids if i >= 0]
+        lead[known] = -np.inf
+        x = space.inputs(space.backend.asarray(y[None, :]))
+        if not space.lifted:
+            x = space.enter(x)
+        x = space.backend.get(x).astype(np.float64)[0]
+        inside = bool(space.domain.contains(x))
+        if not space.lifted and len(sides):  # entering a cone has moved the input back
+            inside = inside and float((sides @ y).max()) <= 0
+        worst = [int(i) for i in _largest(lead, _ADDED) if lead[i] >= 0]
+        new_sides = []
+        if not inside:
+            cut = space.ball_side(x)
+            if cut is not None:
+                new_sides.append(cut)
+            elif len(sides):
+                amount = sides @ y
+                for k in np.argsort(-amount)[:_ADDED]:
+                    if amount[k] > 0 and int(k) not in added_sides:
+                        added_sides.add(int(k))
+                        new_sides.append(sides[k])
+        if not worst and not new_sides:
+            # Every side it could be beyond is a row already: what is outside is rounding.
+            return x if inside else _into(space, x), None, mattering
+        for i in worst:
+            add(_unit(points.of(np.array([i]))[0] - own), i, 1.0)
+        for side in new_sides:
+            add(side, -1, 0.0)
+    return None, None, np.array([i for i in ids if i >= 0])
+
+
+def _into(space: Space, x: np.ndarray) -> np.ndarray:
+    """An input that is outside the domain by rounding, moved onto its side."""
+    if isinstance(space.domain, Box):
+        return np.clip(x, *space.domain.bounds(len(x)))
+    moved = space.backend.get(space.clip(space.backend.asarray(x[None, :])))
+    return np.asarray(moved, dtype=np.float64)[0]
+
+
+class _Points:
+    """Points in float64, all of them where they fit, else row by row."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        small = space.head.classes * space.width <= 4_000_000
+        self.all = space.exact_points(np.arange(space.head.classes)) if small else None
+
+    def of(self, classes: np.ndarray) -> np.ndarray:
+        return self.space.exact_points(classes) if self.all is None else self.all[classes]
+
+    def scores(self, y: np.ndarray) -> np.ndarray:
+        if self.all is not None:
+            return self.all @ y
+        backend = self.space.backend
+        scores = self.space.points @ backend.asarray(y)
+        return backend.get(scores).astype(np.float64)
+
+
+def _mixture(
+    space: Space, ids: np.ndarray, duals: np.ndarray, rows: np.ndarray, own: np.ndarray
+) -> Mixture | None:
+    """The programme's duals in the layout that `mixtures_from_duals` reads."""
+    is_height = np.zeros(len(ids), dtype=bool)
+    is_height[0] = space.lifted
+    order = np.flatnonzero(~is_height)
+    mean_length = float(np.linalg.norm(own)) or 1.0
+    a = np.concatenate([rows[order], -own[None, :] / mean_length, rows[is_height]])
+    weight = np.concatenate([duals[order], [0.0], duals[is_height]])
+    named = ids[order]
+    points = space.exact_points(np.where(named >= 0, named, 0)) - own
+    lengths = np.where(named >= 0, np.linalg.norm(points, axis=1), 1.0)
+    lengths = np.append(np.where(lengths > 0, lengths, 1.0), mean_length)
+    put = space.backend.put
+    return mixtures_from_duals(
+        space.backend, named[None], put(weight[None]), put(a[None]), put(lengths[None])
+    )[0]
+
+
+def _solver(width: int) -> highspy.Highs:
+    import highspy
+
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("threads", 1)
+    solver.setOptionValue("primal_feasibility_tolerance", 1e-10)
+    solver.setOptionValue("dual_feasibility_tolerance", 1e-10)
+    for _ in range(width):
+        solver.addVar(-1.0, 1.0)
+    solver.addVar(-np.inf, 1.0)
+    solver.changeColCost(width, -1.0)
+    return solver
+
+
+def _largest(values: np.ndarray, count: int) -> np.ndarray:
+    count = min(count, len(values))
+    top = np.argpartition(-values, count - 1)[:count] if count < len(values) else np.arange(count)
+    return top[np.argsort(-values[top])]
+
+
+def _unit(row: np.ndarray) -> np.ndarray:
+    norm = np.linalg.norm(row)
+    return row / norm if norm > 0 else row

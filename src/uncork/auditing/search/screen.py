@@ -1,0 +1,161 @@
+"""Screening: propose a witness for nearly every class with a few large matrix products.
+
+The first guess for class t is its own whitened row (x = Σ⁻¹(w_t − μ) in input coordinates). Where
+another class i wins instead, the input is reflected across the hyperplane z_t = z_i (Braid Reflect,
+Algorithm 2 of the paper, in the whitened metric) and tried again, all live classes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from uncork.auditing.search.space import Space
+
+# Takes a proposal: classes (n,), an input for each (n, d) on the device, and whether these are the
+# classes' own first guesses (which a certificate stores as a formula).
+Propose = Callable[[np.ndarray, Any, bool], None]
+
+_WORTH_IT = 0.01  # another reflection is made while it frees this share of the live classes
+_SHORTER = (0.25, 0.0625)  # with a bias the length of the input matters too
+
+
+def first_inputs(space: Space, classes: np.ndarray, share: float = 1.0) -> Any:
+    """The first guess for each class, inside the domain: (n, d) on the device."""
+    inner = len(space.to_input)
+    guess = space.points[space.backend.index(classes)][:, :inner] @ space.to_input_device
+    return space.with_fixed(space.enter(guess, share))
+
+
+def winners(space: Space, y: Any) -> np.ndarray:
+    """The class that each direction puts first: (n, width) → (n,)."""
+    backend = space.backend
+    xp = backend.xp
+    rows = 4 * backend.rows
+    step = max(1, backend.block_bytes // (rows * space.points.itemsize))
+    parts = [y[start : start + step] for start in range(0, y.shape[0], step)]
+
+    def first(part: Any) -> np.ndarray:
+        best, who = None, None
+        for start in range(0, space.head.classes, rows):
+            scores = part @ space.points[start : start + rows].T
+            where = xp.argmax(scores, axis=1) + start
+            value = xp.max(scores, axis=1)
+            if best is not None:
+                better = value > best
+                where, value = xp.where(better, where, who), xp.where(better, value, best)
+            best, who = value, where
+        return space.representative[backend.get(who)]
+
+    with backend.threads(len(parts)) as over:
+        found = list(over(first, parts))
+    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+
+
+def screen(
+    space: Space,
+    classes: np.ndarray,
+    propose: Propose,
+    patience: int | None = None,
+    tick: Callable[[int], None] = lambda freed: None,
+    stop: Callable[[], bool] = bool,
+) -> tuple[np.ndarray, Any]:
+    """Propose witnesses until reflecting stops paying.
+
+    Returns the classes still without one, and the directions at which reflecting left them.
+
+    `patience` fixes the number of reflections instead. Every input evaluated is a proposal for
+    whichever class it puts first. `stop` is asked between rounds.
+    """
+    screening = _Screening(space, classes, propose, tick)
+    screening.guess(1.0)
+    if space.lifted:
+        for share in _SHORTER:
+            screening.guess(share)
+    rounds = 0
+    while len(screening.live) and (patience is None or rounds < patience) and not stop():
+        freed = screening.reflect()
+        rounds += 1
+        if patience is None and rounds >= 3 and freed < _WORTH_IT * len(screening.live):
+            break
+    if not len(screening.live):
+        return screening.live, space.points[:0]
+    return screening.live, space.directions(screening.inputs)
+
+
+class _Screening:
+    """The live classes, the input each is at, and who won there."""
+
+    def __init__(self, space: Space, classes: np.ndarray, propose: Propose, tick) -> None:
+        self.space, self.propose, self.tick = space, propose, tick
+        self.live = classes
+        self.wanted = np.zeros(space.head.classes, dtype=bool)
+        self.wanted[classes] = True
+        self.inputs: Any = None
+        self.winner = np.empty(0, dtype=np.int64)
+
+    def guess(self, share: float) -> None:
+        """Try every live class's first guess at a share of the largest length that fits."""
+        space, index = self.space, self.space.backend.index
+        kept_inputs, kept_winners, kept_classes = [], [], []
+        step = max(1, space.backend.chunk_bytes // (8 * space.features))
+        for start in range(0, len(self.live), step):
+            classes = self.live[start : start + step]
+            inputs = first_inputs(space, classes, share)
+            winner = self._evaluate(inputs, classes, formula=share == 1.0)
+            lost = np.flatnonzero(self.wanted[classes])
+            kept_inputs.append(inputs[index(lost)])
+            kept_winners.append(winner[lost])
+            kept_classes.append(classes[lost])
+        if not kept_classes:
+            return
+        if share == 1.0:
+            self.inputs = space.backend.xp.concat(kept_inputs, axis=0)
+            self.winner = np.concatenate(kept_winners)
+            self.live = np.concatenate(kept_classes)
+        self._compact()
+
+    def reflect(self) -> int:
+        """One reflection of every live input; returns how many classes it freed."""
+        before = len(self.live)
+        self.inputs = _reflect(self.space, self.live, self.winner, self.inputs)
+        self.winner = self._evaluate(self.inputs, self.live)
+        self._compact()
+        return before - len(self.live)
+
+    def _evaluate(self, inputs: Any, classes: np.ndarray, formula: bool = False) -> np.ndarray:
+        space = self.space
+        winner = winners(space, space.directions(inputs))
+        own = np.flatnonzero((winner == classes) & self.wanted[classes])
+        self._accept(winner[own], inputs, own, formula)
+        others, where = np.unique(winner, return_index=True)
+        new = self.wanted[others]
+        self._accept(others[new], inputs, where[new], False)
+        return winner
+
+    def _accept(self, classes: np.ndarray, inputs: Any, where: np.ndarray, formula: bool) -> None:
+        if len(classes):
+            self.propose(classes, inputs[self.space.backend.index(where)], formula)
+            self.wanted[classes] = False
+            self.tick(len(classes))
+
+    def _compact(self) -> None:
+        kept = np.flatnonzero(self.wanted[self.live])
+        self.live, self.winner = self.live[kept], self.winner[kept]
+        self.inputs = self.inputs[self.space.backend.index(kept)]
+
+
+def _reflect(space: Space, live: np.ndarray, winner: np.ndarray, inputs: Any) -> Any:
+    """Each input mirrored across the hyperplane between its class and the one that won."""
+    backend, xp = space.backend, space.backend.xp
+    inner = len(space.to_input)
+    y = space.directions(inputs)
+    a = space.points[backend.index(live)] - space.points[backend.index(winner)]
+    gap = xp.sum(a * y, axis=1, keepdims=True)
+    size = xp.sum(a[:, :inner] ** 2, axis=1, keepdims=True)
+    step = -2 * gap / xp.where(size > 0, size, xp.ones_like(size))
+    y = xp.concat([y[:, :inner] + step * a[:, :inner], y[:, inner:]], axis=1)
+    x = space.inputs(y)
+    return space.with_fixed(space.clip(x) if space.lifted else space.enter(x))

@@ -1,5 +1,0 @@
-"""What the classes are called: tokenizer files, label files, scripts."""
-
-from uncork.load.vocabulary.finding import find_vocabulary, read_vocabulary, vocabulary_of
-
-__all__ = ["find_vocabulary", "read_vocabulary", "vocabulary_of"]

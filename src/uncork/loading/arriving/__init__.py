@@ -1,0 +1,1 @@
+"""What precedes a head, and the domain that follows from it: shared by formats."""

@@ -1,0 +1,1 @@
+"""Reading binary files and archives without believing their headers."""

@@ -1,0 +1,164 @@
+"""The formats that can be read: how a file shows which one it is, and which module reads it.
+
+A new format is a module with a reader and a line in `FORMATS`; elsewhere, a call of `add`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from uncork.core.errors import UncorkError
+from uncork.loading.contents import Contents
+from uncork.loading.not_read import archive_not_read, file_not_read
+from uncork.loading.safetensors.file import looks_like_safetensors
+
+_MOST_MEMBERS = 100_000  # entries of an archive's directory that are looked at
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format: how its files are recognised, and who reads them.
+
+    `reader` is "module:function", imported when a file calls for it; the function takes the path
+    and returns `Contents`. `starts` tells from a file's first 32 bytes and its size, `holds` from
+    the names inside a zip archive. A file with one of the `suffixes` whose bytes say otherwise is
+    refused as damaged, or handed to the reader where `by_name` is set.
+    """
+
+    name: str
+    reader: str
+    shown: str  # in messages that list what can be read
+    suffixes: tuple[str, ...] = ()
+    starts: Callable[[bytes, int], bool] | None = None
+    holds: Callable[[set[str]], bool] | None = None
+    by_name: bool = False
+
+    def read(self, path: Path) -> Contents:
+        module, function = self.reader.split(":")
+        reader: Callable[[Path], Contents] = getattr(importlib.import_module(module), function)
+        return reader(path)
+
+
+def _magic(*starts: bytes, at: int = 0) -> Callable[[bytes, int], bool]:
+    return lambda start, size: start[at:].startswith(starts)
+
+
+def _pickled(start: bytes) -> bool:
+    return start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
+
+
+def _is_torch_archive(names: set[str]) -> bool:
+    return any(name == "data.pkl" or name.endswith("/data.pkl") for name in names)
+
+
+_LEGACY_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # a pickle of torch's magic number
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+_HERE = "uncork.loading"
+
+SAFETENSORS = Format(
+    "safetensors", f"{_HERE}.hugging_face.folder:read_safetensors_file", ".safetensors",
+    (".safetensors",), looks_like_safetensors, by_name=True,
+)  # fmt: skip
+# A protobuf has no magic; an ONNX model starts with its field 1, the version of the format.
+ONNX = Format("onnx", f"{_HERE}.onnx.file:read_onnx", ".onnx", (".onnx",), by_name=True)
+GGUF = Format("gguf", f"{_HERE}.gguf.file:read_gguf", ".gguf", (".gguf",), _magic(b"GGUF"))
+NPZ = Format("npz", f"{_HERE}.numpy.file:read_npz", ".npz", (".npz",))
+NPY = Format("npy", f"{_HERE}.numpy.file:read_npy", ".npy", (".npy",), _magic(b"\x93NUMPY"))
+TORCH = Format(
+    "torch", f"{_HERE}.hugging_face.folder:read_torch_file", ".pt/.bin (tensors only)",
+    (".pt", ".pth", ".bin", ".ckpt", ".th"), _magic(_LEGACY_TORCH), _is_torch_archive,
+)  # fmt: skip
+KERAS = Format(
+    "keras", f"{_HERE}.keras.file:read_keras", ".keras", (".keras",),
+    holds=lambda names: "model.weights.h5" in names,
+)  # fmt: skip
+HDF5 = Format("hdf5", f"{_HERE}.keras.file:read_hdf5", ".h5", (".h5",), _magic(b"\x89HDF"))
+TFLITE = Format(
+    "tflite", f"{_HERE}.tflite.file:read_tflite", ".tflite", (".tflite",), _magic(b"TFL3", at=4)
+)
+SKOPS = Format(
+    "skops", f"{_HERE}.sklearn.skops_file:read_skops", ".skops", (".skops",),
+    holds=lambda names: "schema.json" in names,
+)  # fmt: skip
+FASTTEXT = Format(
+    "fasttext", f"{_HERE}.fasttext.file:read_fasttext", "fastText .bin/.ftz",
+    starts=_magic(b"\xba\x16\x4f\x2f"),
+)  # fmt: skip
+TESSERACT = Format(
+    "tesseract", f"{_HERE}.tesseract.file:read_tesseract", "Tesseract .traineddata",
+    (".traineddata",), by_name=True,
+)  # fmt: skip
+
+# In the order in which they are tried and listed.
+FORMATS = [
+    SAFETENSORS,
+    ONNX,
+    GGUF,
+    NPZ,
+    NPY,
+    TORCH,
+    KERAS,
+    HDF5,
+    TFLITE,
+    SKOPS,
+    FASTTEXT,
+    TESSERACT,
+]
+_PICKLES = (".pkl", ".pickle", ".joblib")
+
+
+def add(new: Format) -> None:
+    """Read one more format: it is tried before those that are built in."""
+    FORMATS.insert(0, new)
+
+
+def recognise(path: Path, start: bytes, size: int) -> Format:
+    """The format of a file, by its first bytes and only then by its name."""
+    suffix = path.suffix.lower()
+    if start.startswith(_ZIP) and suffix != ".distcp":
+        return _archive(path)
+    for known in FORMATS:
+        if known.starts is not None and known.starts(start, size):
+            return known
+    what = file_not_read(path, start)
+    if what is not None:
+        raise UncorkError(f"{path} is {what}")
+    pickled = _pickled(start)
+    if suffix in _PICKLES or (pickled and suffix not in (*TORCH.suffixes, ".traineddata")):
+        raise UncorkError(
+            f"{path} is a pickle{'' if pickled else ' by its name'}, and opening a pickle runs its "
+            "code: save the weights as .safetensors (or a scikit-learn model with skops) and load "
+            "that"
+        )
+    by_name = next((known for known in FORMATS if suffix in known.suffixes), None)
+    if by_name is not None and by_name.by_name:
+        return by_name
+    if pickled:
+        return TORCH
+    if start[:1] == b"\x08":
+        return ONNX
+    if by_name is not None:
+        raise UncorkError(f"{path} is not a {suffix} file, whatever its name: truncated or damaged")
+    readable = ", ".join(known.shown for known in FORMATS)
+    raise UncorkError(
+        f"{path} is not a model that uncork reads: expected {readable}, a Hugging Face folder or "
+        "hf:owner/name"
+    )
+
+
+def _archive(path: Path) -> Format:
+    """Which of the formats that are zip archives a file is, by the names inside."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = {info.filename for info in archive.infolist()[:_MOST_MEMBERS]}
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise UncorkError(f"{path} is a damaged or truncated archive: {error}") from error
+    what = archive_not_read(names)
+    if what is not None:
+        raise UncorkError(f"{path} is {what}")
+    held = (known for known in FORMATS if known.holds is not None and known.holds(names))
+    return next(held, NPZ)

@@ -1,0 +1,1 @@
+"""Arrays of NumPy, and models kept in them."""

@@ -1,0 +1,1 @@
+"""The highest probability of a class."""

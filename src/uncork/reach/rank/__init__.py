@@ -1,0 +1,1 @@
+"""The best rank of a class."""

@@ -1,0 +1,1 @@
+"""Sparse outputs: the highest probability under sparsemax and α-entmax."""

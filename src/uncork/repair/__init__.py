@@ -1,0 +1,1 @@
+"""Changed heads: classes made argmaxable, the price, and the proof."""

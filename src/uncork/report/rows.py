@@ -1,0 +1,157 @@
+"""What a page shows of an audit, wherever the audit is from: a run just done, a file, a store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from uncork.auditing.proofs.verdict import Mixture, Verdict
+from uncork.auditing.result import Audit
+from uncork.core.reading import Reading
+from uncork.loading.odd_rows import OddRows, odd_rows
+from uncork.report.neighbours import nearest_rows, row_norms, runners_up
+from uncork.report.wording import Asked, answer, checking_commands, in_words, on_the_command_line
+
+THIEVES = 8  # of a mixture, the largest shares
+NEAREST = 4
+_WORK = 5e10  # multiplications spent on details: a few seconds
+
+
+@dataclass(frozen=True)
+class Blend:
+    """The largest parts of a mixture that beats a class: [(class, share), …], and how many there
+    are in all where that is known."""
+
+    parts: list[tuple[int, float]]
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """For some classes, others that stand beside them, each with a number: (n,), (n, k), (n, k)."""
+
+    classes: np.ndarray
+    others: np.ndarray
+    values: np.ndarray
+
+
+@dataclass(kw_only=True)
+class Summary:
+    """What a report says before it comes to single classes."""
+
+    name: str
+    answer: str
+    facts: dict[str, Any]  # shape, domain, who made it: what the page's text needs
+    counts: dict[str, int]
+    reading: Reading | None = None
+
+
+@dataclass(kw_only=True)
+class Shown(Summary):
+    """The content of a report, with nothing left to compute."""
+
+    ids: np.ndarray  # (n,) the classes that were asked about
+    verdicts: np.ndarray  # (n,)
+    margins: np.ndarray  # (n,)
+    labels: Mapping[int, str] | None  # by class, of every class that may be named
+    norms: np.ndarray | None = None  # (n,)
+    blends: dict[int, Blend] = field(default_factory=dict)
+    groups: list[list[int]] = field(default_factory=list)  # equal classes
+    reasons: dict[int, str] = field(default_factory=dict)
+    nearest: Beside | None = None
+    runners_up: Beside | None = None
+    odd: OddRows | None = None
+    outlook: Any = None  # reach.outlook.Outlook
+
+
+def shown_audit(
+    audit: Audit, odd: OddRows | None = None, outlook: Any = None, asked: Asked | None = None
+) -> Shown:
+    """An audit with its proofs; odd rows are looked for in its head where none are given."""
+    from uncork import __version__
+
+    head = audit.head
+    if odd is None and head is not None:
+        odd = odd_rows(head)
+    if outlook is not None and head is not None:
+        outlook.check(head)
+    ids = np.arange(audit.classes) if audit.asked is None else np.asarray(audit.asked)
+    verdicts = audit.proofs.verdicts[ids]
+    domain = on_the_command_line(audit.domain)
+    facts = {
+        "source": audit.source,
+        "fingerprint": audit.fingerprint,
+        "classes": audit.classes,
+        "features": audit.features,
+        "dtype": audit.dtype,
+        "bias": audit.has_bias,
+        "assumed": in_words(audit.domain, audit.features),
+        "domain": audit.domain.spec(),
+        "origin": "" if asked is None else asked.origin,
+        "check": checking_commands(audit.source, domain, audit.has_bias, asked),
+        "approximate": audit.approximate,
+        "proven": audit.proven,
+        "made": f"uncork {__version__}, {audit.seconds.get('total', 0.0):.1f} s on {audit.device}",
+        "some": audit.asked is not None,
+    }
+    shown = Shown(
+        name=base_name(audit.source),
+        answer=answer(audit.counts, len(ids), audit.asked is not None, audit.approximate),
+        facts=facts,
+        counts=audit.counts,
+        ids=ids,
+        verdicts=verdicts,
+        margins=audit.proofs.margins[ids],
+        labels=None if audit.labels is None else dict(enumerate(audit.labels)),
+        norms=None if head is None else row_norms(head)[ids],
+        blends=_blends(audit),
+        groups=[[int(i) for i in group] for group in audit.proofs.groups],
+        reasons={t: audit.proofs.reasons.get(t, "") for t in audit.undecided.tolist()},
+        odd=odd,
+        outlook=outlook,
+        reading=audit.reading,
+    )
+    if head is not None:
+        _add_details(shown, audit)
+    return shown
+
+
+def base_name(source: str) -> str:
+    """The last part of a path, or the whole of what has none."""
+    return source.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] or "head"
+
+
+def blend_of(mixture: Mixture) -> Blend:
+    """A mixture as a page shows it."""
+    alone = mixture.tilt is None and not mixture.bulk
+    return Blend(mixture.top(THIEVES), len(mixture.classes) if alone else None)
+
+
+def _blends(audit: Audit) -> dict[int, Blend]:
+    seen: dict[int, Blend] = {}  # many classes may share one mixture
+    blends = {}
+    for t in audit.unargmaxable.tolist():
+        mixture = audit.mixture(t)
+        if mixture is not None:
+            if id(mixture) not in seen:
+                seen[id(mixture)] = blend_of(mixture)
+            blends[t] = seen[id(mixture)]
+    return blends
+
+
+def _add_details(shown: Shown, audit: Audit) -> None:
+    """Nearest rows and runners-up, of as many classes as a few seconds allow, lost ones first."""
+    head = audit.head
+    assert head is not None
+    most = max(16, int(_WORK / (head.classes * head.features)))
+    first = np.array([Verdict.UNARGMAXABLE, Verdict.UNDECIDED, Verdict.TIED, Verdict.ARGMAXABLE])
+    order = np.argsort(np.argsort(first)[shown.verdicts], kind="stable")
+    near = np.sort(shown.ids[order[:most]])
+    shown.nearest = Beside(near, *nearest_rows(head, near, NEAREST))
+    reached = np.isin(shown.verdicts, (Verdict.ARGMAXABLE, Verdict.TIED))
+    won = shown.ids[reached][:most]
+    if len(won):
+        shown.runners_up = Beside(won, *runners_up(audit, head, won, NEAREST))
