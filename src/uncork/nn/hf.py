@@ -16,10 +16,10 @@ from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn import functional as F
+from uncork.nn._rows import check_parameter
 from uncork.nn._torch import torch
 from uncork.nn.losses.specification import loss_named
 from uncork.nn.transformers.causal_models import one_place_on, shared_out
-from uncork.nn.transforms.rows import check_parameter
 
 Tensor = torch.Tensor
 

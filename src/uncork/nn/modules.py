@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn import functional as F
+from uncork.nn._rows import Alpha, check_parameter
 from uncork.nn._torch import torch
 from uncork.nn.losses import modules as loss_modules
 from uncork.nn.losses.forms import in_words
 from uncork.nn.losses.modules import *  # noqa: F403
-from uncork.nn.transforms.rows import Alpha, check_parameter
 
 Tensor = torch.Tensor
 

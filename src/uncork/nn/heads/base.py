@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from uncork.core.errors import UncorkError
+from uncork.nn._rows import under_autocast
 from uncork.nn._torch import torch
 from uncork.nn.heads.chunks import block_rows, blocks, chunked_loss, wide
 from uncork.nn.losses.specification import Reduction
-from uncork.nn.transforms.rows import under_autocast
 
 Tensor = torch.Tensor
 

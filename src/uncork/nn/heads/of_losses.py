@@ -56,7 +56,7 @@ class LossHead(LinearHead):
         return self._log_of_ranked(super().forward(hidden))
 
     def _log_of_ranked(self, ranked: Tensor) -> Tensor:
-        return self.specification.family.log_probabilities(ranked, self._parameters())
+        return self.specification.family.log_probabilities(ranked, self._family_parameters())
 
     def _log_probabilities(self, scores: Tensor) -> Tensor:
         return scores  # they are

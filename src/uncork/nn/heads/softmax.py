@@ -28,7 +28,7 @@ class LinearHead(OutputHead):
         assert weight is not None
         return linear_scores(rows[0], weight, bias)
 
-    def _parameters(self) -> Parameters:
+    def _family_parameters(self) -> Parameters:
         """The parameters of the loss's family, as they are now."""
         given = {option.name: getattr(self, option.name) for option in self.specification.options}
         return self.specification.parameters_from(given, linear=True)
@@ -38,7 +38,7 @@ class LinearHead(OutputHead):
         linear_weight, linear_bias = self._shared_tensors()
         assert linear_weight is not None
         return linear_loss(
-            self.specification, self._parameters(), rows, linear_weight, target, how,
+            self.specification, self._family_parameters(), rows, linear_weight, target, how,
             LinearArguments(linear_bias),
         )  # fmt: skip
 

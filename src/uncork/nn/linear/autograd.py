@@ -19,6 +19,7 @@ from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn import kernels
+from uncork.nn._rows import under_autocast
 from uncork.nn._torch import torch
 from uncork.nn.linear import blocks
 from uncork.nn.linear.problem import (
@@ -34,7 +35,6 @@ from uncork.nn.linear.problem import (
     upstream_of,
 )
 from uncork.nn.losses.specification import LOSSES, LinearArguments, Loss, Parameters, Reduction
-from uncork.nn.transforms.rows import under_autocast
 
 Tensor = torch.Tensor
 

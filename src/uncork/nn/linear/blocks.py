@@ -6,6 +6,7 @@ is written twice), p − target takes their place, and goes through the two prod
 
 from __future__ import annotations
 
+from uncork.nn._rows import Alpha
 from uncork.nn._torch import torch
 from uncork.nn.linear.problem import (
     LinearOptions,
@@ -18,7 +19,6 @@ from uncork.nn.linear.problem import (
 )
 from uncork.nn.losses.fenchel_young import reduce_loss
 from uncork.nn.losses.specification import Reduction
-from uncork.nn.transforms.rows import Alpha
 from uncork.nn.transforms.threshold import shifted
 
 Tensor = torch.Tensor

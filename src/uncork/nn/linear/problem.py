@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from uncork.core.errors import UncorkError
+from uncork.nn._rows import Alpha, check_floating
 from uncork.nn._torch import torch
 from uncork.nn.losses.specification import (
     Family,
@@ -15,7 +16,6 @@ from uncork.nn.losses.specification import (
     check_device,
     check_per_class,
 )
-from uncork.nn.transforms.rows import Alpha, check_floating
 
 Tensor = torch.Tensor
 

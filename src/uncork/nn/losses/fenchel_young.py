@@ -12,15 +12,15 @@ from __future__ import annotations
 from typing import Any
 
 from uncork.core.errors import UncorkError
-from uncork.nn._torch import torch
-from uncork.nn.losses.specification import Family, Fused, Parameters, Reduction, check_device
-from uncork.nn.transforms.rows import (
+from uncork.nn._rows import (
     Alpha,
     check_floating,
     compute_dtype,
     output_dtype,
     runs_eagerly_on_cpu,
 )
+from uncork.nn._torch import torch
+from uncork.nn.losses.specification import Family, Fused, Parameters, Reduction, check_device
 from uncork.nn.transforms.threshold import shifted
 
 Tensor = torch.Tensor

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeVar
 
 from uncork.core.errors import UncorkError
+from uncork.nn._rows import Alpha
 from uncork.nn._torch import torch
 from uncork.nn.linear.autograd import linear_loss
 from uncork.nn.linear.problem import check_one_value
@@ -24,7 +25,6 @@ from uncork.nn.losses.specification import (
     Option,
     Reduction,
 )
-from uncork.nn.transforms.rows import Alpha
 
 Tensor = torch.Tensor
 Parameter = inspect.Parameter

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from uncork.core.errors import UncorkError
+from uncork.nn._rows import Alpha, check_parameter, compute_dtype, output_dtype
 from uncork.nn._torch import torch
 from uncork.nn.transforms.deformed import log_on_support
-from uncork.nn.transforms.rows import Alpha, check_parameter, compute_dtype, output_dtype
 
 Tensor = torch.Tensor
 #: a family's parameters: floats, or tensors (..., 1) beside rows (..., C)

@@ -6,11 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Literal, overload
 
 from uncork.nn import kernels
-from uncork.nn._torch import torch
-from uncork.nn.transforms.deformed import on_support
-from uncork.nn.transforms.entmax import SparseOutput
-from uncork.nn.transforms.pages import empty_like
-from uncork.nn.transforms.rows import (
+from uncork.nn._rows import (
     BLOCK_ELEMENTS,
     Alpha,
     check_floating,
@@ -21,6 +17,10 @@ from uncork.nn.transforms.rows import (
     rows_last,
     runs_eagerly_on_cpu,
 )
+from uncork.nn._torch import torch
+from uncork.nn.transforms.deformed import on_support
+from uncork.nn.transforms.entmax import SparseOutput
+from uncork.nn.transforms.pages import empty_like
 
 Tensor = torch.Tensor
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from uncork.nn._torch import torch
-from uncork.nn.transforms.operator import as_operator
-from uncork.nn.transforms.rows import (
+from uncork.nn._rows import (
     Alpha,
     check_floating,
     check_parameter,
@@ -19,6 +17,8 @@ from uncork.nn.transforms.rows import (
     rows_back,
     rows_last,
 )
+from uncork.nn._torch import torch
+from uncork.nn.transforms.operator import as_operator
 from uncork.nn.transforms.threshold import MOST_STEPS
 
 Tensor = torch.Tensor

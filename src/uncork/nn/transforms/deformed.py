@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
+from uncork.nn._rows import Alpha, blocks, runs_eagerly_on_cpu
 from uncork.nn._torch import torch
-from uncork.nn.transforms.rows import Alpha, blocks, runs_eagerly_on_cpu
 
 Tensor = torch.Tensor
 

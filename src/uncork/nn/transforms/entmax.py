@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple, overload
 
 from uncork.nn import kernels
-from uncork.nn._torch import torch
-from uncork.nn.transforms.deformed import alpha_slopes, log_on_support, on_support, slopes
-from uncork.nn.transforms.grouped import entmax_rows, entmax_rows_vjp, finish
-from uncork.nn.transforms.rows import (
+from uncork.nn._rows import (
     Alpha,
     check_floating,
     check_hint,
@@ -20,6 +17,9 @@ from uncork.nn.transforms.rows import (
     rows_last,
     runs_eagerly_on_cpu,
 )
+from uncork.nn._torch import torch
+from uncork.nn.transforms.deformed import alpha_slopes, log_on_support, on_support, slopes
+from uncork.nn.transforms.grouped import entmax_rows, entmax_rows_vjp, finish
 from uncork.nn.transforms.threshold import (
     by_power,
     entmax_shift_anywhere,

@@ -9,10 +9,10 @@ remain (flat rows, α near 1) are solved in full, block by block in cache, from 
 
 from __future__ import annotations
 
+from uncork.nn._rows import Alpha, blocks
 from uncork.nn._torch import torch
 from uncork.nn.transforms.deformed import exp_alpha
 from uncork.nn.transforms.pages import empty_like
-from uncork.nn.transforms.rows import Alpha, blocks
 from uncork.nn.transforms.threshold import by_power, entmax_shift, power_level, shifted
 
 Tensor = torch.Tensor

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from uncork.nn._torch import torch
-from uncork.nn.transforms.deformed import on_support
-from uncork.nn.transforms.operator import as_operator
-from uncork.nn.transforms.rows import (
+from uncork.nn._rows import (
     Alpha,
     check_floating,
     check_parameter,
@@ -20,6 +17,9 @@ from uncork.nn.transforms.rows import (
     rows_back,
     rows_last,
 )
+from uncork.nn._torch import torch
+from uncork.nn.transforms.deformed import on_support
+from uncork.nn.transforms.operator import as_operator
 from uncork.nn.transforms.threshold import MOST_STEPS, shifted
 
 Tensor = torch.Tensor

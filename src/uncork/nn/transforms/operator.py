@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from uncork.nn._rows import Alpha
 from uncork.nn._torch import torch
-from uncork.nn.transforms.rows import Alpha
 
 Tensor = torch.Tensor
 Solver = Callable[[Tensor, Alpha], Tensor]

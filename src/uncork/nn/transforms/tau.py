@@ -12,9 +12,9 @@ from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn import functional as F
+from uncork.nn._rows import check_parameter
 from uncork.nn._torch import torch
 from uncork.nn.modules import AlphaReLU, AlphaReLULoss
-from uncork.nn.transforms.rows import check_parameter
 from uncork.nn.transforms.shape import tau_from_shape as tau_from_shape
 
 Tensor = torch.Tensor

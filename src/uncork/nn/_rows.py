@@ -1,4 +1,4 @@
-"""What every transform shares: bringing `dim` to the end, the dtype to compute in, checks."""
+"""What every room of nn shares: bringing `dim` to the end, the dtype to compute in, checks."""
 
 from __future__ import annotations
 
