@@ -19,7 +19,7 @@ from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn import kernels
-from uncork.nn._rows import under_autocast
+from uncork.nn._rows import Alpha, under_autocast
 from uncork.nn._torch import torch
 from uncork.nn.linear import blocks
 from uncork.nn.linear.problem import (
@@ -62,9 +62,10 @@ def linear_loss(
     """
     all_classes = None if shard is None else shard.classes
     check(input, linear_weight, target, linear.linear_bias, linear.softcap, how, all_classes)
-    numbers, tau = parameters, 0.0
+    tau: Alpha = 0.0
     if loss.family.threshold_given:
-        numbers, tau = parameters[:-1], one_value(parameters[-1], input)
+        tau, parameters = one_value(parameters[-1], input), parameters[:-1]
+    numbers = tuple(value for value in parameters if not isinstance(value, Tensor))  # all of them
     device = input.device.type
     if under_autocast(device) and input.dtype != torch.float64:
         dtype = torch.get_autocast_dtype(device)

@@ -89,7 +89,7 @@ register(
         "alpha_relu",
         AlphaReLUFamily(),
         (
-            Option("alpha", 1.5, "the exponent is 1/(α−1).", above=1.0),
+            Option("alpha", 1.5, "p = [(α−1) z − τ]₊^{1/(α−1)}.", above=1.0),
             Option("tau", 0.0, "the threshold."),
         ),
         """(1/α) Σp^α − z_y + (τ + 1/α)/(α−1) with p = alpha_relu(z): gradient exactly p − e_y.

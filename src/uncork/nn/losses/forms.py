@@ -32,31 +32,31 @@ Named = TypeVar("Named", bound=Any)
 
 POSITIONAL, KEYWORD = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
 
-_OF_LOGITS = """\
-input: logits (C), (N, C) or (N, C, d1, ...).
-target: class indices of shape (), (N) or (N, d1, ...); or probabilities shaped like `input`, whose
-    loss is Σ_c target_c ℓ(z; c), as in cross_entropy (its least value is then the target's
-    entropy, not 0; the gradient is p − target).
-"""
-_OF_LAYER = """\
-input: hidden states (..., d).
-linear_weight: (C, d), the layer's weight.
-target: class indices, the shape of `input` without d.
-"""
-_COMMON = """\
-weight, ignore_index, reduction, label_smoothing: exactly as in
-    :func:`torch.nn.functional.cross_entropy`, with ℓ(z; c) in place of −log softmax(z)_c. Smoothing
-    gives every class ε/C of the target.
-"""
-_LINEAR_COMMON = """\
-linear_bias: (C), the layer's bias.
-softcap: logits become softcap · tanh(logits / softcap), as in Gemma 2.
-input_grad: False leaves the gradient of the hidden states out (a frozen body).
-float32_accumulation: for 16-bit tensors, how sums over several products are kept. None keeps the
-    hidden states' gradient in float32, and the weight's, where it takes more than one product
-    (cross entropy, entmax of flat logits, small problems), if that costs little memory. True keeps
-    everything in float32, at the price of a further product; False nothing.
-"""
+_OF_LOGITS = (
+    "input: logits (C), (N, C) or (N, C, d1, ...).",
+    "target: class indices of shape (), (N) or (N, d1, ...); or probabilities shaped like `input`, "
+    "whose loss is Σ_c target_c ℓ(z; c), as in cross_entropy (its least value is then the target's "
+    "entropy, not 0; the gradient is p − target).",
+)
+_OF_LAYER = (
+    "input: hidden states (..., d).",
+    "linear_weight: (C, d), the layer's weight.",
+    "target: class indices, the shape of `input` without d.",
+)
+_COMMON = (
+    "weight, ignore_index, reduction, label_smoothing: exactly as in "
+    ":func:`torch.nn.functional.cross_entropy`, with ℓ(z; c) in place of −log softmax(z)_c. "
+    "Smoothing gives every class ε/C of the target.",
+)
+_LINEAR_COMMON = (
+    "linear_bias: (C), the layer's bias.",
+    "softcap: logits become softcap · tanh(logits / softcap), as in Gemma 2.",
+    "input_grad: False leaves the gradient of the hidden states out (a frozen body).",
+    "float32_accumulation: for 16-bit tensors, how sums over several products are kept. None keeps "
+    "the hidden states' gradient in float32, and the weight's, where it takes more than one "
+    "product (cross entropy, entmax of flat logits, small problems), if that costs little memory. "
+    "True keeps everything in float32, at the price of a further product; False nothing.",
+)
 
 
 # --- parameters ---------------------------------------------------------------------------
@@ -104,11 +104,14 @@ def described(
     return made
 
 
-def docstring(loss: Loss, opening: str, *arguments: str) -> str:
+def docstring(loss: Loss, opening: str, arguments: Iterable[str], common: Iterable[str]) -> str:
     """The loss's own words and those of its arguments, as Google's style has them."""
-    options = "".join(f"{option.name}: {_bounds(option)}{option.doc}\n" for option in loss.options)
-    listed = "".join(arguments).replace("{options}", options)
-    return f"{opening}\n\nArgs:\n{textwrap.indent(listed, '    ').rstrip()}\n"
+    options = [f"{option.name}: {_bounds(option)}{option.doc}" for option in loss.options]
+    listed = [
+        textwrap.fill(one, 92, initial_indent="    ", subsequent_indent="        ")
+        for one in (*arguments, *options, *common)
+    ]
+    return "\n".join([opening, "", "Args:", *listed])
 
 
 def _bounds(option: Option) -> str:
@@ -150,7 +153,7 @@ def function_of(loss: Loss) -> Callable[..., Tensor]:
         *options_of(loss, linear=False),
         *fields_of(Reduction),
     ]
-    doc = docstring(loss, words(loss), _OF_LOGITS, "{options}", _COMMON)
+    doc = docstring(loss, words(loss), _OF_LOGITS, _COMMON)
     return described(function, name, "uncork.nn.functional", parameters, "Tensor", doc)
 
 
@@ -175,14 +178,12 @@ def linear_function_of(loss: Loss) -> Callable[..., Tensor]:
         *fields_of(Reduction),
         *fields_of(LinearArguments, leave_out=["linear_bias"]),
     ]
-    doc = docstring(
-        loss,
-        f"`{loss.names.function}(linear(input, linear_weight, linear_bias), target)` without the "
-        "logits.\n\n"
-        "They are made for some rows or some classes at a time, in a fraction of the memory. The loss"
-        " is\nfloat32 or better.",
-        _OF_LAYER, "{options}", _COMMON, _LINEAR_COMMON,
-    )  # fmt: skip
+    opening = (
+        f"`{loss.names.function}(linear(input, linear_weight, linear_bias), target)`, fused.\n\n"
+        "Logits are made for some rows or some classes at a time, in a fraction of the memory.\n"
+        "The loss is float32 or better."
+    )
+    doc = docstring(loss, opening, _OF_LAYER, (*_COMMON, *_LINEAR_COMMON))
     return described(function, name, "uncork.nn.functional", parameters, "Tensor", doc)
 
 
@@ -290,8 +291,8 @@ def linear_module_of(loss: Loss) -> type[LinearLossModule]:
     ]
     doc = (
         f":func:`uncork.nn.functional.{loss.names.linear_function}` as a module.\n\n"
-        "Call it with `(input, linear_weight, target, linear_bias=None)`: the layer stays where it "
-        "is."
+        "Called with `(input, linear_weight, target, linear_bias=None)`: the layer stays where it"
+        " is."
     )
     return _module(loss, LinearLossModule, loss.names.linear_module, parameters, doc)
 

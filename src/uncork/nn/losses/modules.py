@@ -7,7 +7,7 @@ __all__: list[str] = []
 
 
 def _add(loss: Loss) -> None:
-    made = [forms.linear_module_of(loss)]
+    made: list[type[forms.LossModule]] = [forms.linear_module_of(loss)]
     if loss.names.module is not None:
         made.insert(0, forms.module_of(loss, loss.names.module))
     for module in made:
