@@ -124,7 +124,7 @@ def head_of(loss: Loss, name: str) -> type[LossHead]:
 
     doc = (
         f"An output layer whose loss is :func:`uncork.nn.functional.{loss.names.function}`.\n\n"
-        f"ℓ = {words(loss)}\n\n{inspect.cleandoc(base.__doc__ or '')}"
+        f"{words(loss)}\n\n{inspect.cleandoc(base.__doc__ or '')}"
     )
     given = [*sizes, *options, *settings]
     described(__init__, "__init__", __name__, [own, *given], "None", doc)

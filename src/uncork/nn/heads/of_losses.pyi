@@ -15,7 +15,7 @@ __all__ = [
 class SparsemaxHead(LossHead):
     """An output layer whose loss is :func:`uncork.nn.functional.sparsemax_loss`.
 
-    ℓ = (p − e_y)·z + ½ (1 − ‖p‖²) with p = sparsemax(z): gradient exactly p − e_y.
+    ℓ(z; y) = (p − e_y)·z + ½ (1 − ‖p‖²) with p = sparsemax(z): gradient exactly p − e_y.
 
     α-entmax's loss at α = 2, the sparsest in common use (Martins and Astudillo 2016).
 
@@ -40,7 +40,7 @@ class SparsemaxHead(LossHead):
 class EntmaxHead(LossHead):
     """An output layer whose loss is :func:`uncork.nn.functional.entmax_loss`.
 
-    ℓ = (p − e_y)·z + H_α(p) with p = entmax(z): gradient exactly p − e_y.
+    ℓ(z; y) = (p − e_y)·z + H_α(p) with p = entmax(z): gradient exactly p − e_y.
 
     The loss to train a model whose output is α-entmax. It is convex, at least 0, and 0 exactly
     where p puts everything on the target, at finite logits (Peters et al. 2019).
@@ -68,7 +68,7 @@ class EntmaxHead(LossHead):
 class AlphaReLUHead(ThresholdHead):
     """An output layer whose loss is :func:`uncork.nn.functional.alpha_relu_loss`.
 
-    ℓ = (1/α) Σp^α − z_y + (τ + 1/α)/(α−1) with p = alpha_relu(z): gradient exactly p − e_y.
+    ℓ(z; y) = (1/α) Σp^α − z_y + (τ + 1/α)/(α−1) with p = alpha_relu(z): gradient p − e_y.
 
     α-entmax's loss without the search for τ. Set `tau` once with
     :func:`uncork.nn.tau_from_data` or :func:`uncork.nn.tau_from_shape`. A tensor receives the
@@ -100,7 +100,7 @@ class AlphaReLUHead(ThresholdHead):
 class NormmaxHead(LossHead):
     """An output layer whose loss is :func:`uncork.nn.functional.normmax_loss`.
 
-    ℓ = (p − e_y)·z + 1 − ‖p‖_α with p = normmax(z): gradient exactly p − e_y.
+    ℓ(z; y) = (p − e_y)·z + 1 − ‖p‖_α with p = normmax(z): gradient exactly p − e_y.
 
     For outputs that spread their mass evenly over a set of classes.
 

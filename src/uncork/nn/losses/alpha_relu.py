@@ -92,7 +92,7 @@ register(
             Option("alpha", 1.5, "p = [(α−1) z − τ]₊^{1/(α−1)}.", above=1.0),
             Option("tau", 0.0, "the threshold."),
         ),
-        """(1/α) Σp^α − z_y + (τ + 1/α)/(α−1) with p = alpha_relu(z): gradient exactly p − e_y.
+        """ℓ(z; y) = (1/α) Σp^α − z_y + (τ + 1/α)/(α−1) with p = alpha_relu(z): gradient p − e_y.
 
         α-entmax's loss without the search for τ. Set `tau` once with
         :func:`uncork.nn.tau_from_data` or :func:`uncork.nn.tau_from_shape`. A tensor receives the

@@ -101,7 +101,7 @@ register(
         "sparsemax",
         EntmaxFamily(),
         (2.0,),
-        """(p − e_y)·z + ½ (1 − ‖p‖²) with p = sparsemax(z): gradient exactly p − e_y.
+        """ℓ(z; y) = (p − e_y)·z + ½ (1 − ‖p‖²) with p = sparsemax(z): gradient exactly p − e_y.
 
         α-entmax's loss at α = 2, the sparsest in common use (Martins and Astudillo 2016).
         """,
@@ -112,7 +112,7 @@ register(
         "entmax",
         EntmaxFamily(),
         (Option("alpha", 1.5, "1 is softmax, 2 sparsemax.", at_least=1.0),),
-        """(p − e_y)·z + H_α(p) with p = entmax(z): gradient exactly p − e_y.
+        """ℓ(z; y) = (p − e_y)·z + H_α(p) with p = entmax(z): gradient exactly p − e_y.
 
         The loss to train a model whose output is α-entmax. It is convex, at least 0, and 0 exactly
         where p puts everything on the target, at finite logits (Peters et al. 2019).

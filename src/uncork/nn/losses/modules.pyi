@@ -37,7 +37,7 @@ class LinearCrossEntropyLoss(LinearLossModule):
     ) -> None: ...
 
 class SparsemaxLoss(LossModule):
-    """(p − e_y)·z + ½ (1 − ‖p‖²) with p = sparsemax(z): gradient exactly p − e_y.
+    """ℓ(z; y) = (p − e_y)·z + ½ (1 − ‖p‖²) with p = sparsemax(z): gradient exactly p − e_y.
 
     α-entmax's loss at α = 2, the sparsest in common use (Martins and Astudillo 2016).
 
@@ -76,7 +76,7 @@ class LinearSparsemaxLoss(LinearLossModule):
     ) -> None: ...
 
 class EntmaxLoss(LossModule):
-    """(p − e_y)·z + H_α(p) with p = entmax(z): gradient exactly p − e_y.
+    """ℓ(z; y) = (p − e_y)·z + H_α(p) with p = entmax(z): gradient exactly p − e_y.
 
     The loss to train a model whose output is α-entmax. It is convex, at least 0, and 0 exactly
     where p puts everything on the target, at finite logits (Peters et al. 2019).
@@ -120,7 +120,7 @@ class LinearEntmaxLoss(LinearLossModule):
     ) -> None: ...
 
 class AlphaReLULoss(LossModule):
-    """(1/α) Σp^α − z_y + (τ + 1/α)/(α−1) with p = alpha_relu(z): gradient exactly p − e_y.
+    """ℓ(z; y) = (1/α) Σp^α − z_y + (τ + 1/α)/(α−1) with p = alpha_relu(z): gradient p − e_y.
 
     α-entmax's loss without the search for τ. Set `tau` once with
     :func:`uncork.nn.tau_from_data` or :func:`uncork.nn.tau_from_shape`. A tensor receives the
@@ -169,7 +169,7 @@ class LinearAlphaReLULoss(LinearLossModule):
     ) -> None: ...
 
 class NormmaxLoss(LossModule):
-    """(p − e_y)·z + 1 − ‖p‖_α with p = normmax(z): gradient exactly p − e_y.
+    """ℓ(z; y) = (p − e_y)·z + 1 − ‖p‖_α with p = normmax(z): gradient exactly p − e_y.
 
     For outputs that spread their mass evenly over a set of classes.
 

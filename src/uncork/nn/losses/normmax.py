@@ -42,7 +42,7 @@ register(
         "normmax",
         NormmaxFamily(),
         (Option("alpha", 2.0, "the norm's exponent.", above=1.0, learnable=False),),
-        """(p − e_y)·z + 1 − ‖p‖_α with p = normmax(z): gradient exactly p − e_y.
+        """ℓ(z; y) = (p − e_y)·z + 1 − ‖p‖_α with p = normmax(z): gradient exactly p − e_y.
 
         For outputs that spread their mass evenly over a set of classes.
         """,
