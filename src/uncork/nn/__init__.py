@@ -12,21 +12,32 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uncork.nn import functional as functional
-    from uncork.nn import heads as heads
-    from uncork.nn import hf as hf
-    from uncork.nn import losses as losses
-    from uncork.nn import patch as patch
-    from uncork.nn import reference as reference
-    from uncork.nn.argmaxable import ArgmaxableLinear as ArgmaxableLinear
+    from uncork.nn import functional, heads, hf, losses, modules, patch, reference
+    from uncork.nn.argmaxable import ArgmaxableLinear
+    from uncork.nn.losses.modules import *  # noqa: F403
     from uncork.nn.modules import *  # noqa: F403
-    from uncork.nn.transforms.entmax import SparseOutput as SparseOutput
-    from uncork.nn.transforms.shape import support_share_from_shape as support_share_from_shape
-    from uncork.nn.transforms.shape import tau_from_shape as tau_from_shape
-    from uncork.nn.transforms.tau import TauMeter as TauMeter
-    from uncork.nn.transforms.tau import calibrate_tau as calibrate_tau
-    from uncork.nn.transforms.tau import tau_from_data as tau_from_data
-    from uncork.nn.watch import Watch as Watch
+    from uncork.nn.transforms.entmax import SparseOutput
+    from uncork.nn.transforms.shape import support_share_from_shape, tau_from_shape
+    from uncork.nn.transforms.tau import TauMeter, calibrate_tau, tau_from_data
+    from uncork.nn.watch import Watch
+
+    __all__ = [
+        "ArgmaxableLinear",
+        "SparseOutput",
+        "TauMeter",
+        "Watch",
+        "calibrate_tau",
+        "functional",
+        "heads",
+        "hf",
+        "losses",
+        "patch",
+        "reference",
+        "support_share_from_shape",
+        "tau_from_data",
+        "tau_from_shape",
+    ]
+    __all__ += modules.__all__
 
 # Where each name lives; the layers and losses are those of `uncork.nn.modules`. Imported when first
 # used: the parts without torch import without it.

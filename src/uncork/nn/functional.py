@@ -25,7 +25,6 @@ from uncork.nn.transforms.entmax import (
 from uncork.nn.transforms.normmax import normmax
 
 __all__ = [
-    *functions.__all__,
     "SparseOutput",
     "alpha_relu",
     "alpha_relu_log_scores",
@@ -37,6 +36,7 @@ __all__ = [
     "sparsemax",
     "vocab_parallel_loss",
 ]
+__all__ += functions.__all__
 
 if not TYPE_CHECKING:
 

@@ -15,7 +15,6 @@ from uncork.nn.losses.modules import *  # noqa: F403
 Tensor = torch.Tensor
 
 __all__ = [
-    *loss_modules.__all__,
     "AlphaReLU",
     "Budget",
     "Entmax",
@@ -23,6 +22,7 @@ __all__ = [
     "Normmax",
     "Sparsemax",
 ]
+__all__ += loss_modules.__all__
 
 
 class Sparsemax(torch.nn.Module):

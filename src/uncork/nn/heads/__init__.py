@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from uncork.nn.heads.audit import HeadAudit, audit_head
 
 __all__ = [
-    *of_losses.__all__,
     "HEADS",
     "ArgmaxableHead",
     "HeadAudit",
@@ -46,6 +45,7 @@ __all__ = [
     "make",
     "replace",
 ]
+__all__ += of_losses.__all__
 
 
 def __getattr__(name: str) -> Any:
