@@ -110,10 +110,15 @@ results-translate: $(VENV)/.test
 	$(TRANSLATE) audit
 	$(TRANSLATE) plot
 
-# The documentation site, in build/docs: open build/docs/index.html. The banner it leaves out is the
-# theme's notice that it will be maintained until May 2027.
+# The documentation site, in build/docs: open build/docs/index.html.
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/doctrees docs build/docs
+
+# What the program itself says on these pages, written anew: help of every command, the table of
+# rules for ONNX operators, the README's example.
+.PHONY: docs-reference
+docs-reference: $(VENV)/.test
+	$(BIN)/python docs/generated.py
 
 # Every picture of the documentation that uncork itself makes, made anew; `make pictures ONLY=gallery`
 # makes some of them. Wants Chromium and, for the report's labels, fonts-wqy-zenhei.

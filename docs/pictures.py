@@ -31,7 +31,12 @@ _WAIT = 60_000  # milliseconds, of a busy machine
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    kinds = {"gallery": draw_gallery, "playground": playground, "report": report}
+    kinds = {
+        "gallery": draw_gallery,
+        "playground": playground,
+        "readme": readme,
+        "report": report,
+    }
     parser.add_argument("which", nargs="*", help="all, unless some are named")
     for kind in parser.parse_args().which or kinds:
         if kind not in kinds:
@@ -55,6 +60,18 @@ def playground() -> None:
         page = _page(browser, 1280, 900, file.as_uri())
         page.wait_for_selector("#inputs .region")
         page.screenshot(path=DOCS / "gallery" / "playground.png")
+
+
+def readme() -> None:
+    """The report that the README's example writes."""
+    with tempfile.TemporaryDirectory() as name:
+        made = Path(name) / "demo-report.html"
+        model = _model("rapidocr_onnxruntime", "ch_PP-OCRv4_rec_infer.onnx")
+        _uncork("audit", model, "--report", made.name, "--quiet", folder=Path(name))
+        with _browser() as browser:
+            page = _page(browser, 1280, 900, made.as_uri())
+            page.wait_for_selector(".row")
+            page.screenshot(path=DOCS / "images" / "report-ppocrv4.png")
 
 
 def report() -> None:

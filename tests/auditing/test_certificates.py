@@ -16,8 +16,8 @@ import pytest
 from oracle import expected, false_verdicts
 from uncork import Audit, Ball, Box, Domain, Head, Unbounded, UncorkError, Verdict, Witness, verify
 from uncork import audit as run_audit
-from uncork.auditing import run
 from uncork.auditing.proofs.certificate_file import content_digest
+from uncork.auditing.search import tilt
 
 Members = dict[str, np.ndarray]
 
@@ -231,7 +231,7 @@ def test_certificates_of_pp_ocr_v4_are_at_most_twice_the_head(
 def test_tilted_mixtures_are_written_and_read_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_WIDE", 0)  # tilts are for wide heads; here for any
+    monkeypatch.setattr(tilt, "_WIDE", 0)  # tilts are for wide heads; here for any
     rng = np.random.default_rng(0)
     deep = 0.05 * rng.standard_normal((6, 6))
     head = Head(np.vstack([rng.standard_normal((200, 6)), deep]), domain=Unbounded())

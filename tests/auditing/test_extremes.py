@@ -212,7 +212,7 @@ def holds(balance: Balance, r: list[Fraction], s: Fraction, total: Fraction) -> 
     each = zip(r, balance.residual, balance.error, strict=True)
     return (
         all(within(v, float(m), float(e)) for v, m, e in each)
-        and within(s, balance.constant, balance.slack)
+        and within(s, balance.constant, balance.constant_error)
         and within(total, balance.total, balance.total_error)
     )
 

@@ -30,13 +30,13 @@ from uncork import (
     audit,
     verify,
 )
-from uncork.auditing import run
 from uncork.auditing.certify import products
 from uncork.auditing.certify.bulk import Bulk
 from uncork.auditing.certify.certifier import Certifier
 from uncork.auditing.certify.latent import Latent
 from uncork.auditing.certify.products import Device
-from uncork.auditing.search import centre, screen
+from uncork.auditing.search import centre, exact, rows, screen
+from uncork.auditing.search.proposer import Mixtures, Proposal, Witnesses
 
 SIZES = [0.0, 1.0, -1.0, 3.0, 1e-300, -1e300, 5e-324, 0.1, 1e8, -1e-8]
 
@@ -175,10 +175,10 @@ def test_noise_from_the_solvers_falsifies_nothing(
             return Mixture(classes, rng.random(head.classes), 0.0, whole)
         return Mixture(classes, rng.random(head.classes) ** 8, float(rng.choice([0.0, 1e-3, 0.5])))
 
-    def lie(space: Any, classes: np.ndarray, *_: Any, **__: Any) -> centre.Proposal:
+    def lie(space: Any, classes: np.ndarray, *_: Any, **__: Any) -> tuple[Proposal, ...]:
         inputs = rng.standard_normal((len(classes), 2)) * rng.choice([0.1, 1.0, 1.4, 10.0])
-        lost = [(int(t), mixture(int(t))) for t in classes for _ in range(6)]
-        return centre.Proposal(classes, inputs, lost, classes[:0])
+        beaten = [(int(t), mixture(int(t))) for t in classes for _ in range(6)]
+        return Witnesses(classes, inputs), Mixtures(beaten)
 
     def lie_exactly(*_: Any) -> Mixture | Witness:
         if rng.random() < 0.5:
@@ -187,8 +187,8 @@ def test_noise_from_the_solvers_falsifies_nothing(
         return Witness(np.array(whole) / 70, whole, 70)
 
     monkeypatch.setattr(centre, "decide_batch", lie)
-    monkeypatch.setattr(run, "decide_by_rows", lambda *_: (None, None, np.empty(0, np.int64)))
-    monkeypatch.setattr(run, "decide_exactly", lie_exactly)
+    monkeypatch.setattr(rows, "decide_by_rows", lambda *_: (None, None, np.empty(0, np.int64)))
+    monkeypatch.setattr(exact, "decide_exactly", lie_exactly)
     monkeypatch.setattr(screen, "winners", lambda space, y: rng.integers(0, head.classes, len(y)))
     check(head)
 
@@ -200,9 +200,7 @@ def test_these_lies_would_falsify_verdicts_but_for_the_certifier(
     monkeypatch.setattr(
         centre,
         "decide_batch",
-        lambda space, classes, *_: centre.Proposal(
-            classes[:0], np.empty((0, 2)), [(int(t), everyone) for t in classes], classes[:0]
-        ),
+        lambda space, classes, *_: (Mixtures([(int(t), everyone) for t in classes]),),
     )
     monkeypatch.setattr(screen, "winners", lambda space, y: np.zeros(len(y), dtype=np.int64))
     monkeypatch.setattr(Certifier, "mixtures", lambda self, classes, found: np.ones(len(found)))

@@ -12,10 +12,11 @@ import pytest
 
 from oracle import expected, false_verdicts
 from uncork import Ball, Box, Domain, Head, Mixture, Unbounded, Verdict, Witness, audit, verify
-from uncork.auditing import backend, run
+from uncork.auditing import backend
 from uncork.auditing.certify.certifier import Certifier
-from uncork.auditing.search import centre, mixtures, rows, screen
+from uncork.auditing.search import centre, exact, mixtures, reference, rows, screen, tilt
 from uncork.auditing.search.exact import Limit
+from uncork.auditing.search.proposer import Mixtures, Proposal, Witnesses
 
 Highs = highspy.Highs
 DOMAINS = [Box(100), Unbounded(), Box(0, np.inf), Ball(5.0)]
@@ -78,11 +79,9 @@ def test_an_honest_solver_decides_these_heads() -> None:
 def test_these_lies_would_falsify_verdicts_but_for_the_certifier(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def lie(space: Any, classes: np.ndarray, *_: Any, **__: Any) -> centre.Proposal:
+    def lie(space: Any, classes: np.ndarray, *_: Any, **__: Any) -> tuple[Proposal, ...]:
         everyone = Mixture(np.arange(space.head.classes), np.ones(space.head.classes))
-        return centre.Proposal(
-            classes[:0], np.empty((0, 2)), [(int(t), everyone) for t in classes], classes[:0]
-        )
+        return (Mixtures([(int(t), everyone) for t in classes]),)
 
     monkeypatch.setattr(centre, "decide_batch", lie)
     monkeypatch.setattr(screen, "winners", lambda space, y: np.zeros(len(y), dtype=np.int64))
@@ -96,10 +95,10 @@ def test_these_lies_would_falsify_verdicts_but_for_the_certifier(
 def test_noise_from_the_centres(head: Head, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = noise(seed)
 
-    def lie(space: Any, classes: np.ndarray, *_: Any, **__: Any) -> centre.Proposal:
+    def lie(space: Any, classes: np.ndarray, *_: Any, **__: Any) -> tuple[Proposal, ...]:
         inputs = rng.standard_normal((len(classes), head.features)) * 10
-        lost = [(int(t), noisy_mixture(head, int(t), rng)) for t in classes for _ in range(4)]
-        return centre.Proposal(classes, inputs, lost, np.empty(0, dtype=np.int64))
+        beaten = [(int(t), noisy_mixture(head, int(t), rng)) for t in classes for _ in range(4)]
+        return Witnesses(classes, inputs), Mixtures(beaten)
 
     monkeypatch.setattr(centre, "decide_batch", lie)
     check(head)
@@ -110,12 +109,13 @@ def test_the_right_answers_for_the_wrong_classes(
 ) -> None:
     honest = centre.decide_batch
 
-    def lie(space: Any, classes: np.ndarray, *rest: Any) -> centre.Proposal:
-        found = honest(space, classes, *rest)
-        others = np.roll(found.won, 1)
-        lost = [t for t, _ in found.lost]
-        swapped = zip(np.roll(lost, 1).tolist(), (m for _, m in found.lost), strict=True)
-        return centre.Proposal(others, found.inputs, list(swapped), found.open)
+    def lie(space: Any, classes: np.ndarray, *rest: Any) -> tuple[Proposal, ...]:
+        won, beaten = honest(space, classes, *rest)
+        swapped = zip(np.roll(beaten.classes, 1).tolist(), beaten.pairs, strict=True)
+        return (
+            Witnesses(np.roll(won.classes, 1), won.inputs),
+            Mixtures([(t, mixture) for t, (_, mixture) in swapped]),
+        )
 
     monkeypatch.setattr(centre, "decide_batch", lie)
     check(head)
@@ -124,10 +124,10 @@ def test_the_right_answers_for_the_wrong_classes(
 def test_everything_called_won_and_everything_called_lost(
     head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lie(space: Any, classes: np.ndarray, *_: Any, **__: Any) -> centre.Proposal:
+    def lie(space: Any, classes: np.ndarray, *_: Any, **__: Any) -> tuple[Proposal, ...]:
         nan = np.full((len(classes), head.features), np.nan)
         everyone = Mixture(np.arange(head.classes, dtype=np.int32), np.ones(head.classes))
-        return centre.Proposal(classes, nan, [(int(t), everyone) for t in classes], classes[:0])
+        return Witnesses(classes, nan), Mixtures([(int(t), everyone) for t in classes])
 
     monkeypatch.setattr(centre, "decide_batch", lie)
     check(head)
@@ -184,8 +184,8 @@ def test_noise_from_the_tilts(head: Head, seed: int, monkeypatch: pytest.MonkeyP
             for t, tilt in zip(classes, tilts, strict=True)
         ]
 
-    monkeypatch.setattr(run, "tilted_mixtures", lie)
-    monkeypatch.setattr(run, "_WIDE", 0)
+    monkeypatch.setattr(tilt, "tilted_mixtures", lie)
+    monkeypatch.setattr(tilt, "_WIDE", 0)
     check(head)
 
 
@@ -230,8 +230,8 @@ class LyingHighs:
 def only_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave every class that screening does not settle to the linear programme."""
 
-    def nothing(space: Any, classes: np.ndarray, *_: Any, **__: Any) -> centre.Proposal:
-        return centre.Proposal(classes[:0], np.empty((0, space.features)), [], classes)
+    def nothing(space: Any, classes: np.ndarray, *_: Any, **__: Any) -> tuple[Proposal, ...]:
+        return ()
 
     monkeypatch.setattr(centre, "decide_batch", nothing)
 
@@ -254,7 +254,7 @@ def test_noise_from_the_linear_programme(
         x = rng.standard_normal(head.features) * 10
         return x, noisy_mixture(head, t, rng), rng.integers(0, head.classes, 3)
 
-    monkeypatch.setattr(run, "decide_by_rows", lie)
+    monkeypatch.setattr(rows, "decide_by_rows", lie)
     only_rows(monkeypatch)
     check(head)
 
@@ -268,8 +268,8 @@ def test_noise_from_exact_arithmetic(
     def lie(head: Head, domain: Domain, t: int, *_: Any, **__: Any) -> Witness | Mixture:
         return noisy_witness(head, rng) if rng.random() < 0.5 else noisy_mixture(head, t, rng)
 
-    monkeypatch.setattr(run, "decide_by_rows", lambda space, t: (None, None, np.empty(0, int)))
-    monkeypatch.setattr(run, "decide_exactly", lie)
+    monkeypatch.setattr(rows, "decide_by_rows", lambda space, t: (None, None, np.empty(0, int)))
+    monkeypatch.setattr(exact, "decide_exactly", lie)
     only_rows(monkeypatch)
     check(head)
 
@@ -280,8 +280,8 @@ def test_solvers_that_give_up_leave_classes_undecided_with_a_reason(
     def give_up(*_: Any, **__: Any) -> None:
         raise Limit
 
-    monkeypatch.setattr(run, "decide_by_rows", lambda space, t: (None, None, np.empty(0, int)))
-    monkeypatch.setattr(run, "decide_exactly", give_up)
+    monkeypatch.setattr(rows, "decide_by_rows", lambda space, t: (None, None, np.empty(0, int)))
+    monkeypatch.setattr(exact, "decide_exactly", give_up)
     only_rows(monkeypatch)
     found = check(head)
     assert len(found.undecided)
@@ -293,8 +293,6 @@ def test_solvers_that_give_up_leave_classes_undecided_with_a_reason(
 def test_the_reference_algorithms_word_is_not_a_verdict(
     status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from uncork.auditing.search import reference
-
     rng = noise()
     answer = (-np.inf, None) if status == "infeasible" else (1.0, rng.standard_normal(2))
     monkeypatch.setattr(reference, "chebyshev", lambda head, t: answer)

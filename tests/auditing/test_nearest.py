@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,9 @@ from hypothesis import strategies as st
 from oracle import expected, false_verdicts
 from small_heads import quick
 from uncork import Ball, Head, Verdict, audit, verify
-from uncork.auditing import run
 from uncork.auditing.certify.certifier import Certifier
 from uncork.auditing.proofs.verdict import Mixture, Witness
+from uncork.auditing.search import rows
 from uncork.auditing.search.exact import decide_exactly
 
 TRIPLES = [(3, 4, 5), (5, 12, 13), (8, 15, 17), (20, 21, 29)]
@@ -86,10 +87,15 @@ def test_the_floats_decide_nearly_all_of_a_larger_head_in_a_ball_that_cuts_regio
 ) -> None:
     rng = np.random.default_rng(0)
     head = Head(rng.standard_normal((800, 12)), 2 * rng.standard_normal(800), domain=Ball(1.0))
-    alone = []
-    monkeypatch.setattr(run, "decide_by_rows", lambda space, t: alone.append(t) or (None, None, []))
+    one_by_one: list[int] = []
+
+    def count(space: Any, t: int) -> tuple[None, None, list[int]]:
+        one_by_one.append(t)
+        return None, None, []
+
+    monkeypatch.setattr(rows, "decide_by_rows", count)
     found = audit(head, jobs=1)
     assert not len(found.undecided)
     assert len(found.unargmaxable) > 400
     assert len(found.argmaxable) > 10
-    assert len(alone) <= 2
+    assert len(one_by_one) <= 2

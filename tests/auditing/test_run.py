@@ -22,8 +22,9 @@ from uncork import (
     audit,
     verify,
 )
-from uncork.auditing import run
-from uncork.auditing.search import centre, screen
+from uncork.auditing import run, search
+from uncork.auditing.search import centre, exact, rows, screen
+from uncork.auditing.search.proposer import Proposer
 from uncork.auditing.search.reference import decide_reference
 from uncork.core.progress import Progress
 from uncork.theory.random_heads import random_head
@@ -68,6 +69,49 @@ def test_a_time_limit_that_is_not_reached_changes_nothing(head: Head, whole: Aud
     found = audit(head, device="cpu", jobs=1, time_limit=1000)
     assert list(found.verdicts) == list(whole.verdicts)
     assert found.proofs.reasons == {}
+
+
+def test_exact_arithmetics_own_limit_is_not_taken_for_the_audits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first class gives up at its own limit, by then the audit's is reached too."""
+    head = random_head(80, 3, bias=True, seed=1)
+    clock = run.time.perf_counter
+
+    def give_up(*_: Any) -> None:
+        monkeypatch.setattr(run.time, "perf_counter", lambda: clock() + 200.0)
+        raise exact.Limit
+
+    monkeypatch.setattr(centre, "decide_batch", lambda *_: ())
+    monkeypatch.setattr(rows, "decide_by_rows", lambda *_: (None, None, np.empty(0, int)))
+    monkeypatch.setattr(exact, "decide_exactly", give_up)
+    found = audit(head, device="cpu", jobs=1, time_limit=170)
+    reasons = [found.proofs.reasons[t] for t in found.undecided.tolist()]
+    assert reasons[0] == "exact arithmetic took more than 60 s"
+    assert len(reasons) > 1
+    assert set(reasons[1:]) == {"the time limit of 170 s was reached"}
+
+
+def test_a_limit_reached_when_everything_was_tried_is_not_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = run.time.perf_counter
+    flush = run.Recorder.flush
+
+    def slowly(self: Any) -> None:
+        flush(self)
+        if tried:
+            monkeypatch.setattr(run.time, "perf_counter", lambda: clock() + 200.0)
+
+    def last(space: Any, classes: np.ndarray, search: Any) -> Any:
+        tried.append(classes)
+        return iter(())
+
+    tried: list[np.ndarray] = []
+    monkeypatch.setattr(search, "FAST", (Proposer("last", "decide", last),))
+    monkeypatch.setattr(run.Recorder, "flush", slowly)
+    found = audit(random_head(30, 3, seed=1), device="cpu", jobs=1, time_limit=170)
+    assert set(found.proofs.reasons.values()) == {"no proposal was accepted by the certifier"}
 
 
 def test_what_a_time_limit_left_can_be_finished_by_resuming() -> None:
@@ -151,7 +195,7 @@ def test_resuming_a_finished_audit_searches_for_nothing(
         raise AssertionError("nothing is left to decide")
 
     monkeypatch.setattr(centre, "decide_batch", refuse)
-    monkeypatch.setattr(run, "decide_by_rows", refuse)
+    monkeypatch.setattr(rows, "decide_by_rows", refuse)
     again = audit(head, device="cpu", jobs=1, resume=whole)
     assert list(again.verdicts) == list(whole.verdicts)
 

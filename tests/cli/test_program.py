@@ -1,4 +1,4 @@
-"""The program itself: version, help, pipes, encodings, and what the README promises of it."""
+"""The program itself: version, help, pipes and encodings."""
 
 from __future__ import annotations
 
@@ -75,21 +75,6 @@ def test_a_terminal_without_unicode_is_no_error(
     out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (0, "")
     assert "6 classes \\xd7 2 features" in out
-
-
-def test_the_readme_names_the_commands_that_exist(run: Run) -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    targets = set(re.findall(r"^(\w+):", makefile, re.M))
-    assert {"demo", "test", "bench", "lint", "clean"} <= targets
-    assert set(re.findall(r"(?:^    |`)make (\w+)", readme, re.M)) <= targets
-    assert "make demo" in readme
-    assert "make test" in readme
-    named = set(re.findall(rf"\buncork ({'|'.join(COMMANDS)})\b", readme))
-    assert named == set(COMMANDS)
-    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", readme))
-    known = set(re.findall(r"--[a-z][a-z-]+", "".join(run(c, "--help").out for c in COMMANDS)))
-    assert options - known <= {"--version"}
 
 
 def test_continuous_integration_runs_make_test() -> None:

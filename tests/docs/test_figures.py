@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_tables_of_linear_losses_are_those_that_were_measured():
     results = json.loads(nn_gpu_table.RESULTS.read_text(encoding="utf-8"))
     of_errors = json.loads(nn_gpu_table.ERRORS.read_text(encoding="utf-8"))
-    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "results" / "performance.md").read_text(encoding="utf-8")
     assert nn_gpu_table.table(results) in page
     assert nn_gpu_table.small(results) in page
     assert nn_gpu_table.errors(of_errors) in page
@@ -19,7 +19,7 @@ def test_the_tables_of_linear_losses_are_those_that_were_measured():
 
 def test_the_table_of_heads_is_the_one_that_was_measured():
     figures = json.loads((ROOT / "benchmarks/results/nn_heads.json").read_text())["figures"]
-    page = (ROOT / "docs" / "heads.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "heads.md").read_text(encoding="utf-8")
     rows = {}
     for line in page.split("## What it costs")[1].split("\n## ")[0].splitlines():
         if line.startswith(("| `", "| MoS", "| torch's")):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -18,21 +21,57 @@ from uncork.cli import app
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+@dataclass
+class Site:
+    folder: Path
+    messages: str  # what the build had to say
+    status: int
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("material")
-    pytest.importorskip("mkdocstrings")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    pytest.importorskip("sphinx")
     folder = tmp_path_factory.mktemp("site")
-    built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+    ran = subprocess.run(
+        [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet",
+         "-d", str(folder / "doctrees"), str(DOCS), str(folder / "html")],
         cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )  # fmt: skip
-    assert built.returncode == 0, built.stderr
-    assert "WARNING" not in built.stderr
-    return folder
+    return Site(folder / "html", ran.stderr, ran.returncode)
+
+
+@pytest.fixture(scope="module")
+def site(built: Site) -> Path:
+    assert (built.folder / "index.html").exists(), built.messages
+    return built.folder
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    program = next(filter(None, map(shutil.which, _NAMES)), None)
+    if program is None:
+        assert not os.environ.get("UNCORK_NEEDS_CHROMIUM"), "Chromium was not installed"
+        pytest.skip("there is no Chromium here (Debian: apt-get install chromium)")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium: Any) -> Iterator[Any]:
+    """A page opened from disk; nothing that it asks for may lie elsewhere."""
+    asked: list[str] = []
+    opened = chromium.new_page()
+    opened.set_default_timeout(30_000)
+    opened.on("request", lambda request: asked.append(request.url))
+    yield opened
+    assert asked
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
 
 
 class References(HTMLParser):
@@ -61,10 +100,16 @@ def fetched(page: Path) -> Iterator[str]:
     return filter(None, reader.fetched)
 
 
+def test_it_builds_without_a_warning(built: Site) -> None:
+    """So every link to a page, a heading or a file leads somewhere."""
+    assert built.messages == ""
+    assert built.status == 0
+
+
 def test_every_document_has_a_page_in_the_navigation(site: Path) -> None:
     index = (site / "index.html").read_text(encoding="utf-8")
-    for page in DOCS.rglob("*.md"):
-        name = page.relative_to(DOCS).with_suffix(".html").as_posix()
+    for document in DOCS.rglob("*.md"):
+        name = document.relative_to(DOCS).with_suffix(".html").as_posix()
         assert (site / name).exists()
         assert name == "index.html" or f'href="{name}"' in index, f"{name} is not listed"
 
@@ -77,22 +122,65 @@ def test_no_page_fetches_anything_from_elsewhere(site: Path) -> None:
         assert not re.search(r"url\(['\"]?(https?:)?//", style.read_text(encoding="utf-8"))
 
 
+def test_formulas_are_drawn(site: Path, page: Any) -> None:
+    page.goto((site / "explanation" / "mathematics.html").as_uri())
+    page.wait_for_selector("mjx-container svg")
+    assert page.locator("mjx-container").count() > 20
+    assert page.locator("[data-mjx-error], mjx-merror").count() == 0
+
+
+def test_no_formula_is_wrong(site: Path, page: Any) -> None:
+    for document in site.rglob("*.html"):
+        if 'class="math' in document.read_text(encoding="utf-8"):
+            page.goto(document.as_uri())
+            page.wait_for_selector("mjx-container svg", state="attached")
+            wrong = page.locator("[data-mml-node=merror]")
+            assert wrong.count() == 0, f"{document.name}: {wrong.all_inner_texts()}"
+
+
+def test_search_finds_a_word_without_a_server(site: Path, page: Any) -> None:
+    page.goto((site / "index.html").as_uri())
+    page.locator(".sidebar-search").fill("mixture")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#search-results li a")
+    found = page.locator("#search-results li a").all_inner_texts()
+    assert any("Glossary" in text for text in found)
+
+
+def test_no_code_is_cut_off(site: Path, page: Any) -> None:
+    """What is wider than its box scrolls."""
+    page.set_viewport_size({"width": 700, "height": 900})
+    for name in ("reference/cli.html", "how-to/repair.html", "tutorials/audit.html"):
+        page.goto((site / name).as_uri())
+        hidden = page.evaluate(
+            """() => [...document.querySelectorAll("pre")].filter(box =>
+                 box.scrollWidth > box.clientWidth + 1 &&
+                 !["auto", "scroll"].includes(getComputedStyle(box).overflowX)).length"""
+        )
+        assert hidden == 0, name
+        assert page.evaluate("document.documentElement.scrollWidth") <= 700, name
+
+
 def test_the_reference_holds_the_public_names(site: Path) -> None:
-    page = (site / "api" / "index.html").read_text(encoding="utf-8")
-    for name in ("load.load", "audit.run.audit", "Head", "Audit.witness", "audit.verify.verify"):
+    page = (site / "reference" / "api" / "index.html").read_text(encoding="utf-8")
+    for name in ("load", "audit", "verify", "Head", "Audit.witness"):
         assert f'id="uncork.{name}"' in page
-    functions = (site / "api" / "nn.html").read_text(encoding="utf-8")
+    functions = (site / "reference" / "api" / "nn.html").read_text(encoding="utf-8")
     assert 'id="uncork.nn.functional.entmax_loss"' in functions
     assert "Fenchel-Young" in functions
 
 
 def test_the_playground_is_part_of_the_site(site: Path) -> None:
     assert "uncorkGeometry" in (site / "playground.html").read_text(encoding="utf-8")
+    linked = (site / "tutorials" / "audit.html").read_text(encoding="utf-8")
+    assert 'href="../playground.html"' in linked
 
 
 def test_names_of_this_machine_do_not_leak(site: Path) -> None:
     for page in site.rglob("*.html"):
-        assert str(ROOT) not in page.read_text(encoding="utf-8")
+        text = page.read_text(encoding="utf-8")
+        assert str(ROOT) not in text
+        assert str(Path.home()) + "/" not in text
 
 
 COMMANDS = re.findall(r"^    uncork (draw .*)$", (DOCS / "gallery.md").read_text("utf-8"), re.M)

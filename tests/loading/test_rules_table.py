@@ -7,7 +7,7 @@ from pathlib import Path
 from uncork.loading.onnx import ranges  # noqa: F401  (fills the table)
 from uncork.loading.onnx.rules.table import RULES, as_markdown
 
-DOCS = Path(__file__).parents[2] / "docs" / "domains.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "domain-rules.md"
 
 
 def test_every_rule_names_the_theorem_it_stands_on() -> None:
@@ -16,9 +16,10 @@ def test_every_rule_names_the_theorem_it_stands_on() -> None:
 
 
 def test_the_documented_table_is_the_one_in_use() -> None:
-    """To write it anew: `python -c "…as_markdown()"` between the two marks of docs/domains.md."""
+    """`make docs-reference` writes it anew."""
     text = DOCS.read_text(encoding="utf-8")
-    _, _, rest = text.partition("<!-- rules -->\n\n")
-    written, mark, _ = rest.partition("\n<!-- end of rules -->")
+    _, mark, rest = text.partition("begin -->\n\n")
+    written, end, _ = rest.partition("\n<!-- end -->")
     assert mark
+    assert end
     assert written == as_markdown()

@@ -13,7 +13,7 @@ from triton.runtime.jit import JITFunction
 
 import uncork.nn.functional as F
 from uncork.nn import kernels
-from uncork.nn.kernels import transforms
+from uncork.nn.kernels import entmax
 from uncork.nn.linear import cuda
 
 POINTERS = {
@@ -51,7 +51,7 @@ def compile_instead(kernel, *given, grid, warmup, **named):
 
 JITFunction.run = compile_instead
 kernels._forced = True
-transforms.WIDEST = cuda.WIDEST = 1024
+entmax.WIDEST = cuda.WIDEST = 1024
 
 
 def losses(rows, classes):

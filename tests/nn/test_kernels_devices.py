@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from uncork.nn import kernels  # noqa: E402
+from uncork.nn.kernels import launch as launching  # noqa: E402
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def on(device):
     ("device", "entered", "launched_on"), [("cuda:1", [1], 1), ("cuda:0", [], 0), ("cpu", [], 0)]
 )
 def test_kernels_are_launched_on_the_device_of_their_tensors(devices, device, entered, launched_on):
-    @kernels.on_its_device
+    @launching.on_its_device
     def launch(first, second, *, third):
         return devices.current[0], second, third
 
@@ -46,13 +47,14 @@ def test_kernels_are_launched_on_the_device_of_their_tensors(devices, device, en
 
 def test_every_launcher_has_its_device_chosen():
     pytest.importorskip("triton")
-    from uncork.nn.kernels import losses, scale, transforms
+    from uncork.nn.kernels import alpha_relu, ends, entmax, losses
     from uncork.nn.linear import cuda
 
     launchers = [
-        cuda._compute, scale.scale, losses.entmax_losses, losses.alpha_relu_losses,
-        losses.reduced, losses.loss_backward, transforms.entmax_forward, transforms.entmax_shift,
-        transforms.entmax_backward, transforms.alpha_relu_forward, transforms.alpha_relu_backward,
+        cuda._compute, ends.scale, ends.add, losses.reduced, losses.loss_backward,
+        entmax.entmax_forward, entmax.entmax_shift, entmax.power_level, entmax.entmax_losses,
+        entmax.entmax_backward, alpha_relu.alpha_relu_forward, alpha_relu.alpha_relu_backward,
+        alpha_relu.alpha_relu_losses,
     ]  # fmt: skip
     assert [
         launcher.__name__ for launcher in launchers if not hasattr(launcher, "__wrapped__")

@@ -417,7 +417,7 @@ def test_sums_over_blocks_are_exact_where_there_is_room(name, blocks, monkeypatc
 
 @pytest.mark.parametrize("size", [1, 5000])
 def test_several_tensors_are_added_up_with_one_rounding(size):
-    from uncork.nn.kernels.add import add
+    from uncork.nn.kernels.ends import add
 
     g = torch.Generator().manual_seed(0)
     total, others = torch.randn(size, generator=g), torch.randn(3, size, generator=g)
@@ -431,7 +431,7 @@ def test_several_tensors_are_added_up_with_one_rounding(size):
 @pytest.mark.parametrize("second", [0, 5000])
 @pytest.mark.parametrize("factor", [1.0, 0.3])
 def test_two_gradients_are_scaled_at_once(factor, second):
-    from uncork.nn.kernels.scale import scale
+    from uncork.nn.kernels.ends import scale
 
     values, others = torch.randn(4097, device=DEVICE), torch.randn(second, device=DEVICE)
     expected = values * factor, others * factor

@@ -120,7 +120,7 @@ def test_alpha_for_every_row_is_solved_by_a_kernel(width):
     z = logits(4, width, 1.0).requires_grad_()
     alpha = torch.tensor([[1.0], [1.4], [2.0], [2.7]], device=DEVICE, requires_grad=True)
     with kernels_on():
-        from uncork.nn.kernels.transforms import entmax_shift
+        from uncork.nn.kernels.entmax import entmax_shift
 
         s = entmax_shift(z.detach(), alpha.detach())
     exact_z, exact_alpha = z.detach().double().cpu(), alpha.detach().double().cpu()

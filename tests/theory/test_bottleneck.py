@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from models import MAGIKA
 from uncork import Head, UncorkError, load
+from uncork.loading.outputs import read_outputs
 from uncork.theory import spectrum as spectra
 from uncork.theory.bottleneck import (
     best_divergence,
@@ -28,7 +29,6 @@ from uncork.theory.outputs import (
     Outputs,
     head_spectrum,
     looks_like_log_probabilities,
-    read_outputs,
     spectrum_of_head,
 )
 from uncork.theory.spectrum import Spectrum, spectrum

@@ -52,7 +52,7 @@ class Backend(Device):
         return array
 
     def hold(self, shape: tuple[int, ...]) -> Any:
-        """Room for the points of a head: in memory, or on disk where they would fill half of it."""
+        """Memory for the points of a head; a file on disk where they would fill half of it."""
         if int(np.prod(shape)) * np.dtype(self.dtype).itemsize <= physical_memory() // 2:
             return np.empty(shape, dtype=self.dtype)
         with tempfile.TemporaryFile() as file:  # lives as long as the array maps it
@@ -120,7 +120,8 @@ class TorchBackend(Backend):
         return self.torch.from_numpy(np.array(array, order="C")).to(self.name)
 
     def get(self, array: Any) -> np.ndarray:
-        return array.detach().cpu().numpy()
+        host: np.ndarray = array.detach().cpu().numpy()
+        return host
 
     def asarray(self, array: np.ndarray) -> Any:
         return self.put(np.asarray(array, dtype=np.float64))
@@ -170,12 +171,12 @@ class TorchBackend(Backend):
 
 @functools.cache
 def _blas() -> ThreadpoolController:
-    """Looked up once: finding the libraries takes longer than a small audit."""
+    """Made once: finding the libraries takes longer than a small audit."""
     return ThreadpoolController()
 
 
 def _quiet(work: Callable[[_Item], _Result]) -> Callable[[_Item], _Result]:
-    """Work whose overflows are no news: what overflowed is refused by the certifier's bounds."""
+    """Work without warnings of overflow: the certifier's bounds refuse what overflowed."""
 
     def quietly(item: _Item) -> _Result:
         with np.errstate(all="ignore"):  # a thread does not inherit its caller's

@@ -14,9 +14,8 @@ _SAMPLE = 16  # features that tell most rows apart
 def equal_classes(head: Head | Folded) -> list[np.ndarray]:
     """Groups of two or more classes with equal row and bias, ids ascending; −0 equals 0.
 
-    Of a folded head: equal as inputs of the domain see them, up to rounding.
-
-    A key over a few features rules out nearly every row; a key over all of them does for the rest.
+    In a folded head, equal as inputs of the domain see them, up to rounding. A key over a few
+    features rules out nearly every row, a key over all features most of the rest.
     """
     rng = np.random.default_rng(0)
     some = np.sort(rng.permutation(head.features)[:_SAMPLE])
@@ -33,7 +32,7 @@ def equal_classes(head: Head | Folded) -> list[np.ndarray]:
 
 
 def _row_keys(head: Head | Folded, classes: np.ndarray, features: np.ndarray) -> np.ndarray:
-    """A 64-bit number a class, equal for classes equal in these features and the bias: (n,).
+    """A 64-bit number for each class, equal for classes equal in these features and the bias: (n,).
 
     Whole-number arithmetic, so that it depends on the values alone and not on where a row lies.
     """

@@ -1,4 +1,4 @@
-"""Low precision, told apart from the theorem: does a witness still win in the model's own type?
+"""Low precision, apart from the proofs: does a witness still win in the model's own type?
 
 A verdict is about real numbers. A model computes its logits in bf16, f16 or f32, where a narrow
 win can become a tie or a loss. This counts how the proven witnesses fare there.
@@ -22,30 +22,30 @@ _QUICK = 2e11  # multiplications: a second or two on two cores
 
 
 def is_quick(head: Head) -> bool:
-    """Whether one more product of all inputs with all rows is nothing to speak of."""
+    """Whether one more product of all inputs with all rows takes no more than seconds."""
     return head.classes**2 * head.features <= _QUICK
 
 
 def low_precision(
     head: Head, proofs: Proofs, backend: Backend, domain: Domain | None = None
 ) -> dict[str, Any] | None:
-    """How the argmaxable classes fare, counted, and who ties or loses; None for other types.
+    """How many argmaxable classes still win, and which tie or lose; None for other types.
 
-    As accelerators do it: inputs and weights in the head's type, products summed in float32, the
-    bias added, and the logits rounded to the head's type.
+    Logits are computed as accelerators do it: inputs and weights in the head's type, products
+    summed in float32, the bias added, and the logits rounded to the head's type.
     """
     if head.dtype not in _LOW:
         return None
     dtype = _LOW[head.dtype]
-    view = (domain or head.domain).affine(head.features)
+    affine = (domain or head.domain).affine(head.features)
     classes = proofs.ids(Verdict.ARGMAXABLE)
     classes = classes[proofs.has_input(classes)]
     step = backend.inputs
     parts = [classes[start : start + step] for start in range(0, len(classes), step)]
 
     def lead(part: np.ndarray) -> np.ndarray:
-        stored = backend.get(proofs.stored_inputs(head, part, view.latent, backend))
-        inputs = view.image(stored).astype(dtype)
+        stored = backend.get(proofs.stored_inputs(head, part, affine.latent, backend))
+        inputs = affine.image(stored).astype(dtype)
         return _lead(head, part, inputs, dtype, backend)
 
     with backend.threads() as over:

@@ -15,11 +15,17 @@ from uncork.auditing.folded import Folded
 from uncork.auditing.proofs.formula import Formula, to_single
 from uncork.auditing.proofs.proofs import Proofs
 from uncork.auditing.proofs.verdict import Mixture, Verdict, Witness
+from uncork.auditing.search.proposer import (
+    ExactWitness,
+    GaveUp,
+    Mixtures,
+    Proposal,
+    Witnesses,
+)
 from uncork.auditing.search.space import Space
 
-_ROBUST = (
-    1e-9  # a formula's margin, as a share of the logits' size, that other machines' rounding keeps
-)
+# A formula's margin, as a share of the logits' size, that other machines' rounding keeps.
+_ROBUST = 1e-9
 
 
 class Recorder:
@@ -62,12 +68,38 @@ class Recorder:
         earlier.verdicts[list(failed)] = Verdict.UNDECIDED
         for t in failed:
             earlier.scales[t] = 0
-            for kept in (earlier.inputs, earlier.exact, earlier.mixtures):
-                kept.pop(t, None)
+            for proven in (earlier.inputs, earlier.exact, earlier.mixtures):
+                proven.pop(t, None)
         earlier.reasons.clear()
         earlier.groups = self.proofs.groups
         self.proofs = earlier
         self.seconds += time.perf_counter() - begun
+
+    def consider(self, proposal: Proposal, wanted: np.ndarray) -> np.ndarray:
+        """Take a proposal to the certifier, now or with others at the next flush.
+
+        Only what is about classes that are `wanted` (C,) and undecided is considered; returns
+        those classes. A class that stands behind its first equal is never wanted: what puts it
+        first puts both first, and that is another verdict.
+        """
+        classes = proposal.classes
+        exists = (classes >= 0) & (classes < self.head.classes)
+        at = np.where(exists, classes, 0)
+        considered = exists & wanted[at] & (self.proofs.verdicts[at] == Verdict.UNDECIDED)
+        if isinstance(proposal, Witnesses):
+            inputs = proposal.inputs
+            if not considered.all():
+                at = np.flatnonzero(considered)
+                inputs = inputs[at if isinstance(inputs, np.ndarray) else self.backend.index(at)]
+            self.propose(classes[considered], inputs, proposal.formula)
+        elif isinstance(proposal, Mixtures):
+            pairs = zip(proposal.pairs, considered.tolist(), strict=True)
+            self.propose_mixtures([pair for pair, is_considered in pairs if is_considered])
+        elif considered.all() and isinstance(proposal, ExactWitness):
+            self.propose_exact(proposal.class_id, proposal.witness)
+        elif considered.all() and isinstance(proposal, GaveUp):
+            self.proofs.reasons[proposal.class_id] = proposal.why
+        return np.asarray(classes[considered])
 
     # Witnesses
 
@@ -143,34 +175,22 @@ class Recorder:
             self.proofs.set_input(int(classes[k]), inputs[k].copy(), float(margins[k]))
         return np.flatnonzero(~(margins > 0))
 
-    def offer(self, t: int, x: np.ndarray) -> bool:
-        """One input, certified at once."""
-        begun = time.perf_counter()
-        self._flush_inputs(np.array([t]), np.asarray(x, dtype=np.float64)[None, :])
-        self.seconds += time.perf_counter() - begun
-        return bool(self.proofs.verdicts[t] == Verdict.ARGMAXABLE)
-
-    def offer_exact(self, t: int, witness: Witness) -> bool:
+    def propose_exact(self, t: int, witness: Witness) -> None:
         """One input given as fractions: its float image if that wins too, else the fractions."""
-        if np.isfinite(witness.x).all() and self.offer(t, witness.x):
-            return True
         begun = time.perf_counter()
-        margin = self.certifier.exact_witness(t, witness, self.groups)
-        if margin > 0:
-            self.proofs.set_exact(t, witness, margin)
+        if np.isfinite(witness.x).all():
+            self._flush_inputs(np.array([t]), np.asarray(witness.x, dtype=np.float64)[None, :])
+        if self.proofs.verdicts[t] != Verdict.ARGMAXABLE:
+            margin = self.certifier.exact_witness(t, witness, self.groups)
+            if margin > 0:
+                self.proofs.set_exact(t, witness, margin)
         self.seconds += time.perf_counter() - begun
-        return margin > 0
 
     # Mixtures
 
-    def propose_mixture(self, t: int, mixture: Mixture) -> bool:
-        """Certify a mixture at once."""
-        return self.propose_mixtures([(t, mixture)]) == 1
-
-    def propose_mixtures(self, proposals: list[tuple[int, Mixture]]) -> int:
-        """Certify mixtures; returns how many hold. Weights stay in float32 if that is enough."""
+    def propose_mixtures(self, proposals: list[tuple[int, Mixture]]) -> None:
+        """Certify mixtures at once. Weights stay in float32 if that is enough."""
         begun = time.perf_counter()
-        held = 0
         for narrow in (True, False):
             if not proposals:
                 break
@@ -179,12 +199,10 @@ class Recorder:
             for (t, mixture), lead in zip(tried, leads.tolist(), strict=True):
                 if lead >= 0:
                     self.proofs.set_mixture(t, mixture, lead)
-                    held += 1
             proposals = [
                 p for p, lead in zip(proposals, leads.tolist(), strict=True) if not lead >= 0
             ]
         self.seconds += time.perf_counter() - begun
-        return held
 
 
 def _narrow(mixture: Mixture) -> Mixture:

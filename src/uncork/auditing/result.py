@@ -1,4 +1,4 @@
-"""Audit: what was decided about a head, with its proofs. The other value that crosses rooms."""
+"""Audit: what was decided about a head, with its proofs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Audit:
             self.reading = self.head.reading
 
     def __eq__(self, other: object) -> bool:
-        """Whether both say the same of the same head: verdicts and margins over one domain."""
+        """Whether both are of one head and domain, with equal verdicts and margins."""
         if not isinstance(other, Audit):
             return NotImplemented
         if (self.fingerprint, self.features) != (other.fingerprint, other.features):
@@ -113,8 +113,8 @@ class Audit:
         found = self._witness(t)
         if found is None:
             return None
-        view = self.domain.affine(self.features)
-        return view.image(found.x) if view.steps else found.x
+        affine = self.domain.affine(self.features)
+        return affine.image(found.x) if affine.steps else found.x
 
     def latent_witness(self, t: int) -> np.ndarray | None:
         """What the proof stores: u (latent,) on an image domain, where the input is x = F(u); the
@@ -139,7 +139,7 @@ class Audit:
         return self.proofs.mixtures.get(t)
 
     def margin(self, t: int) -> float:
-        """Proven: by how much t wins at its witness (> 0), or loses everywhere (≤ 0); else NaN."""
+        """Proven: how far t leads at its witness (> 0) or is beaten everywhere (≤ 0); else NaN."""
         self._check_class(t)
         return float(self.proofs.margins[t])
 
@@ -148,7 +148,7 @@ class Audit:
             raise UncorkError(f"class {t} is not one of the {self.classes} classes")
 
     def stolen_by(self, t: int, top: int = 5) -> list[dict[str, Any]]:
-        """Who takes the place of an unargmaxable class, largest share first."""
+        """The mixture that beats an unargmaxable class: its largest shares, in order."""
         mixture = self.mixture(t)
         if mixture is None:
             return []
@@ -205,7 +205,7 @@ class Audit:
         return [] if group is None else [int(i) for i in group]
 
     def to_pandas(self) -> Any:
-        """One row a class: class, label, verdict, margin, stolen_by (needs pandas)."""
+        """One row for each class: class, label, verdict, margin, stolen_by (needs pandas)."""
         try:
             import pandas
         except ImportError:
@@ -224,7 +224,7 @@ class Audit:
         )
 
     def report(self, path: str | os.PathLike[str], outlook: Any = None) -> None:
-        """Write a page to read in a browser, in one file that needs nothing else.
+        """Write a report for the browser: one file that needs no other.
 
         `outlook` (`uncork.reach.outlook`) adds how near its classes come to being first.
         """

@@ -1,4 +1,4 @@
-"""The audit: screen, decide, certify. Ties the steps together, keeps time, resumes."""
+"""The audit: goes through the proposers, has what they propose certified, keeps time, resumes."""
 
 from __future__ import annotations
 
@@ -6,31 +6,28 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from uncork.auditing.backend import Backend, choose_backend
 from uncork.auditing.certify.certifier import Certifier
 from uncork.auditing.duplicates import equal_classes
-from uncork.auditing.folded import Folded, searched
+from uncork.auditing.folded import searched
 from uncork.auditing.low_precision import low_precision
-from uncork.auditing.proofs.verdict import Mixture, Verdict
+from uncork.auditing.proofs.verdict import Verdict
 from uncork.auditing.recorder import Recorder
 from uncork.auditing.result import Audit
-from uncork.auditing.search import centre, screen
-from uncork.auditing.search.exact import Limit, decide_exactly
-from uncork.auditing.search.rows import decide_by_rows
+from uncork.auditing.search import ALGORITHMS, proposers, reference
+from uncork.auditing.search.proposer import Proposer, Search
 from uncork.auditing.search.space import Space, magnitude_unit
-from uncork.auditing.search.tilt import tilted_mixtures
 from uncork.core.class_ids import class_ids
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.progress import Progress, ProgressBar
 from uncork.domain import Domain
 
-_WIDE = 256  # beyond this many features a working set costs more than products over all classes
 STAGES = ("load", "prepare", "screen", "decide", "certify", "total")
+_BARS = {"screen": "screening", "decide": "deciding"}  # what progress calls a stage
 
 
 class Interrupted(KeyboardInterrupt):
@@ -53,15 +50,22 @@ class Options:
     exact_seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.algorithm not in ("fast", "reference"):
-            raise UncorkError(f"algorithm {self.algorithm!r}: expected fast or reference")
+        if self.algorithm not in ALGORITHMS:
+            expected = " or ".join(ALGORITHMS)
+            raise UncorkError(f"algorithm {self.algorithm!r}: expected {expected}")
         if self.patience is not None and self.patience < 0:
             raise UncorkError(f"patience must not be negative, and is {self.patience}")
         check_time_limit(self.time_limit)
 
+    @property
+    def reflections(self) -> int | None:
+        """How many reflections are made; None: until they stop paying."""
+        paper = self.approximate or self.algorithm == "reference"
+        return reference.PATIENCE if paper and self.patience is None else self.patience
+
 
 def check_time_limit(seconds: float | None) -> None:
-    """Raise unless there is no limit, or some time."""
+    """Raise unless there is no limit, or a positive one."""
     if seconds is not None and not seconds > 0:
         raise UncorkError(f"the time limit must be positive, and is {seconds}")
 
@@ -85,29 +89,24 @@ def audit(
 
     Every verdict in the result has passed the certifier. `classes` asks for some only;
     `approximate` stops after screening; `time_limit` (seconds of search) and Ctrl-C leave the rest
-    undecided, the latter by raising `Interrupted` with the audit so far; `resume` continues an
-    earlier one, whose proofs are checked again first, in time that does not count;
-    `low_precision` also counts how the witnesses fare with logits computed in the head's own type.
+    undecided, and Ctrl-C raises `Interrupted` with the audit so far; `resume` continues an earlier
+    audit, whose proofs are checked again first, in time that does not count; `low_precision` also
+    counts the witnesses that still win with logits computed in the head's own type.
     """
     options = Options(approximate, patience, algorithm, time_limit, low_precision)
     backend = choose_backend(device, jobs)
     domain = domain or head.domain
-    view = domain.affine(head.features)
+    affine = domain.affine(head.features)
     with np.errstate(all="ignore"):
-        unit = magnitude_unit(searched(head, view), backend)
+        unit = magnitude_unit(searched(head, affine), backend)
     if backend.name == "cpu" and not 1e-9 < unit < 1e9:
         backend = Backend(jobs, np.float64)  # magnitudes whose squares float32 cannot hold
-    if algorithm == "reference" and view.steps:
-        raise UncorkError(
-            f"the reference algorithms know boxes and the unbounded domain, not {domain}"
-        )
-    shown: Progress
-    if isinstance(progress, Progress):
-        shown = progress
-    else:
-        shown = ProgressBar() if progress else Progress()
-    with shown:
-        return _Run(head, domain, backend, options, classes, shown, resume).run()
+    if algorithm == "reference" and (affine.steps or not approximate):
+        reference.check_domain(head.replace(domain=domain))
+    if not isinstance(progress, Progress):
+        progress = ProgressBar() if progress else Progress()
+    with progress:
+        return _Run(head, domain, backend, options, classes, progress, resume).run()
 
 
 class _Run:
@@ -131,6 +130,7 @@ class _Run:
         self.resume = resume
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self.interrupted = self.taken_over = False
+        self.was_late = False  # whether the time limit cut the search short
         self.known = 0  # verdicts that an earlier audit brought
 
     def run(self) -> Audit:
@@ -141,18 +141,13 @@ class _Run:
     def _run(self) -> Audit:
         try:
             self._prepare()
-            if self.options.algorithm == "reference":
-                left = self._reference()
-            else:
-                left = self._screen()
-                left = self._decide(left)
+            self._search()
         except KeyboardInterrupt:
             self.interrupted = True
             if self.resume is not None and not self.taken_over:
                 raise Interrupted(self.resume) from None  # nothing new, and nothing lost
-            left = self._wanted()
             self.recorder.flush()
-        self._explain(left)
+        self._explain(self._wanted())
         result = self._result()
         if not self.interrupted and self.options.low_precision:
             begun = time.perf_counter()
@@ -168,7 +163,7 @@ class _Run:
             raise Interrupted(result)
         return result
 
-    # Stages
+    # Searching
 
     def _prepare(self) -> None:
         begun = time.perf_counter()
@@ -179,21 +174,41 @@ class _Run:
             self._take_over(self.resume)
         self.space = Space(self.head, self.domain, self.backend, proofs.groups)
         self.recorder.use_formula(self.space)
-        if isinstance(self.space.head, Folded):
-            self._propose_equals(equal_classes(self.space.head))
         self.seconds["prepare"] += time.perf_counter() - begun
 
-    def _propose_equals(self, groups: list[np.ndarray]) -> None:
-        """Classes that differ only where no input of the domain goes (a gain of zero, say) tie
-        everywhere: each is the other's mixture."""
-        wanted = set(self._wanted().tolist())
-        proposals = []
-        for group in groups:
-            different = np.unique(self.space.representative[group]).tolist()
-            for t, other in zip(different, different[1:] + different[:1], strict=True):
-                if t != other and t in wanted:
-                    proposals.append((t, Mixture(np.array([other], np.int32), np.ones(1))))
-        self.recorder.propose_mixtures(proposals)
+    def _search(self) -> None:
+        """Every proposer in turn, for the classes that those before it left undecided."""
+        self.to_decide = self._asked_first()
+        search = Search(
+            self.head, self.domain, self._late, self._seconds_left, self._still_undecided,
+            self.options.reflections, self.options.exact_seconds,
+        )  # fmt: skip
+        stage = None
+        for proposer in proposers(self.options.algorithm, self.options.approximate):
+            classes = self._wanted()
+            # Screening begins however late it is: a run that is resumed should get further.
+            if not len(classes) or (proposer.stage == "decide" and self._late()):
+                break
+            if proposer.stage != stage:
+                stage = proposer.stage
+                self.counted = np.zeros(self.head.classes, dtype=bool)  # as steps of the stage
+                if stage in _BARS:
+                    self.progress.stage(_BARS[stage], len(classes))
+            self._take_from(proposer, classes, search)
+
+    def _take_from(self, proposer: Proposer, classes: np.ndarray, search: Search) -> None:
+        """Have everything certified that one proposer proposes for some classes."""
+        begun, certified = time.perf_counter(), self.recorder.seconds
+        for proposal in proposer.propose(self.space, classes, search):
+            considered = np.unique(self.recorder.consider(proposal, self.to_decide))
+            new = considered[~self.counted[considered]]
+            self.counted[new] = True
+            if proposer.stage in _BARS:
+                self.progress.advance(len(new))
+            del proposal  # its inputs may be large, and more are on their way
+        self.recorder.flush()
+        certified = self.recorder.seconds - certified
+        self.seconds[proposer.stage] += time.perf_counter() - begun - certified
 
     def _take_over(self, earlier: Audit) -> None:
         if earlier.fingerprint != self.head.fingerprint:
@@ -205,150 +220,48 @@ class _Run:
         self.recorder.take_over(earlier.proofs)
         self.taken_over = True
         self.known = self._decided()
-        # Else a run would check again what the last one proved, be late, and get no further.
+        # Checking again takes nothing from the search: else a resumed run might get no further.
         self.searching_since = time.perf_counter()
 
     def _decided(self) -> int:
         return int((self.recorder.proofs.verdicts != Verdict.UNDECIDED).sum())
 
-    def _wanted(self) -> np.ndarray:
-        """Classes asked for that are not decided yet, one of each group of equals."""
+    def _asked_first(self) -> np.ndarray:
+        """Whether each class is to be decided: asked for, and the first of its equals. (C,)"""
         wanted = np.zeros(self.head.classes, dtype=bool)
         wanted[self.asked] = True
         for group in self.recorder.proofs.groups:
             wanted[group[0]] |= bool(wanted[group].any())
             wanted[group[1:]] = False
-        wanted &= self.recorder.proofs.verdicts == Verdict.UNDECIDED
-        return np.flatnonzero(wanted)
+        return wanted
 
-    def _screen(self) -> np.ndarray:
-        begun, certified = time.perf_counter(), self.recorder.seconds
-        classes = self._wanted()
-        self.progress.stage("screening", len(classes))
-        patience = self.options.patience
-        if patience is None and self.options.approximate:
-            patience = 2500  # as in the paper
-        self.hinted, self.hints = screen.screen(
-            self.space, classes, self._propose, patience, self.progress.advance, self._late
-        )
+    def _wanted(self) -> np.ndarray:
+        """Classes asked for that are not decided yet, one of each group of equals."""
+        undecided = self.recorder.proofs.verdicts == Verdict.UNDECIDED
+        return np.flatnonzero(self._asked_first() & undecided)
+
+    def _still_undecided(self, classes: np.ndarray) -> np.ndarray:
         self.recorder.flush()
-        certified = self.recorder.seconds - certified
-        self.seconds["screen"] += time.perf_counter() - begun - certified
-        return self._wanted()
-
-    def _propose(self, classes: np.ndarray, inputs: Any, formula: bool) -> None:
-        self.recorder.propose(classes, self.space.proposed(inputs), formula)
-
-    def _decide(self, left: np.ndarray) -> np.ndarray:
-        if self.options.approximate or not len(left) or self._late():
-            return left
-        begun, certified = time.perf_counter(), self.recorder.seconds
-        self.progress.stage("deciding", len(left))
-        if self.space.width > _WIDE:
-            deep = tilted_mixtures(self.space, left)
-            self.progress.advance(self.recorder.propose_mixtures(deep))
-            left = self._wanted()
-        for factor in (1.0, 3.0):
-            self._decide_in_batches(left, factor)
-            left = self._wanted()
-        for t in left.tolist():
-            if self._late():
-                break
-            self._decide_alone(t)
-            self.progress.advance(1)
-        certified = self.recorder.seconds - certified
-        self.seconds["decide"] += time.perf_counter() - begun - certified
-        return self._wanted()
-
-    def _decide_in_batches(self, left: np.ndarray, factor: float) -> None:
-        def work(batch: tuple[np.ndarray, Any]) -> centre.Proposal | None:
-            if self._late():
-                return None
-            return centre.decide_batch(self.space, *batch, factor, self._late)
-
-        batches = centre.batches(self.space, left, self._hints_for(left), factor)
-        with self.backend.threads() as over:
-            for found in over(work, batches):
-                if found is None:
-                    continue
-                self._propose(found.won, found.inputs, False)
-                self.recorder.propose_mixtures(found.lost)
-                self.progress.advance(len(found.won) + len(found.lost))
-        self.recorder.flush()
-
-    def _hints_for(self, classes: np.ndarray) -> Any:
-        """Where screening left each class; its own point for one that screening thought it won."""
-        index = self.backend.index
-        hints = self.space.points[index(classes)]
-        _, here, there = np.intersect1d(classes, self.hinted, return_indices=True)
-        if len(here):
-            hints[index(here)] = self.hints[index(there)]
-        return hints
-
-    def _decide_alone(self, t: int) -> None:
-        """A linear programme, then exact arithmetic, for a class that nothing else settled."""
-        try:
-            x, mixture, rows = decide_by_rows(self.space, t)
-        except ImportError:  # no HiGHS here: exact arithmetic finds its own rows
-            x, mixture, rows = None, None, np.empty(0, dtype=np.int64)
-        if x is not None and self.recorder.offer(t, self.space.proposed(x)):
-            return
-        if mixture is not None and self.recorder.propose_mixture(t, mixture):
-            return
-        limit = min(self.options.exact_seconds, self._seconds_left())
-        try:
-            found = decide_exactly(self.head, self.domain, t, rows, self.space.repeats, limit)
-        except Limit as reached:
-            if not self._late():
-                why = str(reached) or f"exact arithmetic took more than {limit:g} s"
-                self.recorder.proofs.reasons[t] = why
-            return
-        if isinstance(found, Mixture):
-            self.recorder.propose_mixture(t, found)
-        else:
-            self.recorder.offer_exact(t, found)
-
-    def _reference(self) -> np.ndarray:
-        """The paper's pipeline, class by class. Its linear programme's word that a class is
-        unargmaxable is a status, not a proof: the mixture that proves it is sought afterwards."""
-        from uncork.auditing.search import reference
-
-        begun, certified = time.perf_counter(), self.recorder.seconds
-        classes = self._wanted()
-        self.progress.stage("deciding", len(classes))
-        patience = reference.PATIENCE if self.options.patience is None else self.options.patience
-        head = self.head.replace(domain=self.domain)
-        for t in classes.tolist():
-            if self._late():
-                break
-            x, _ = reference.braid_reflect(head, t, patience)
-            accepted = x is not None and self.recorder.offer(t, x)
-            if not accepted and not self.options.approximate:
-                radius, x = reference.chebyshev(head, t)
-                accepted = radius > 0 and x is not None and self.recorder.offer(t, x)
-                if not accepted:
-                    self._decide_alone(t)
-            self.progress.advance(1)
-        certified = self.recorder.seconds - certified
-        self.seconds["decide"] += time.perf_counter() - begun - certified
-        return self._wanted()
+        undecided = self.recorder.proofs.verdicts[classes] == Verdict.UNDECIDED
+        return np.asarray(classes[undecided])
 
     def _seconds_left(self) -> float:
         limit = self.options.time_limit
         return math.inf if limit is None else self.searching_since + limit - time.perf_counter()
 
     def _late(self) -> bool:
-        limit = self.options.time_limit
-        return limit is not None and time.perf_counter() - self.searching_since > limit
+        late = self._seconds_left() < 0
+        self.was_late |= late
+        return late
 
     # What came of it
 
     def _explain(self, left: Iterable[int]) -> None:
-        """Say of every class left undecided why it is."""
+        """Note the reason for every class that is left undecided."""
         reasons = self.recorder.proofs.reasons
         if self.interrupted:
             why = "interrupted"
-        elif self._late():
+        elif self.was_late:
             why = f"the time limit of {self.options.time_limit:g} s was reached"
             if self._decided() == self.known:
                 why += " before anything new was decided: it is too short for this head"

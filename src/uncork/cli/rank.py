@@ -26,13 +26,13 @@ from uncork.core.reading import json_keys
 from uncork.core.text import printable
 from uncork.loading import find
 from uncork.loading.contents import AmbiguousError
+from uncork.loading.outputs import read_outputs
 from uncork.theory.bottleneck import rank_bound
 from uncork.theory.outputs import (
     Kind,
     Outputs,
     head_spectrum,
     looks_like_log_probabilities,
-    read_outputs,
     spectrum_of_head,
 )
 from uncork.theory.spectrum import Spectrum, spectrum

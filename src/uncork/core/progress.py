@@ -72,5 +72,10 @@ class ProgressBar(Progress):
         if self._task is not None:
             self._bars.advance(self._task, steps)
 
-    def __exit__(self, kind, error, trace) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._bars.stop()

@@ -228,9 +228,8 @@ class _Programme:
         away = head.take(pairs[:, 0]) - head.take(pairs[:, 1])
         bias = certifier.offsets[pairs[:, 0]] - certifier.offsets[pairs[:, 1]]
         seen = balance_of(away, bias, weights).seen_through(certifier.latent)
-        return bool(
-            upper_bound(certifier.base, seen.residual, seen.error, seen.constant, seen.slack) <= 0
-        )
+        linear, constant = (seen.residual, seen.error), (seen.constant, seen.constant_error)
+        return bool(upper_bound(certifier.base, *linear, *constant) <= 0)
 
     def never_exactly(self, pairs: np.ndarray, weights: Sequence[Fraction]) -> bool:
         """As `never`, in fractions."""

@@ -1,11 +1,10 @@
-"""Log-probabilities of a model as a matrix, contexts × classes: from a file, or from a head and
-the hidden states that arrive at it, which gives the same spectrum without making the matrix."""
+"""Log-probabilities of a model as a matrix, contexts × classes: as given, or from a head and the
+hidden states that arrive at it, which gives the same spectrum without making the matrix."""
 
 from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +12,6 @@ import numpy as np
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.progress import Progress
-from uncork.loading.contents import Tensor, listing
 from uncork.theory.spectrum import ROUNDOFF, Spectrum, triangular
 
 Centre = Literal["none", "classes", "both"]
@@ -175,35 +173,6 @@ def _stored_type(values: np.ndarray) -> str:
             ).all():
                 return "float32"
     return name
-
-
-def read_outputs(path: Path, tensor: str | None = None) -> np.ndarray:
-    """A matrix (contexts, classes) from .npy, .npz or .safetensors, memory-mapped where possible.
-
-    More than two dimensions (batch, time, classes) count as contexts, all but the last.
-    """
-    from uncork.loading import open_source
-
-    contents = open_source(path)
-    if tensor is not None:
-        chosen = contents.tensor(tensor, "--tensor")
-    else:
-        fitting = [t for t in contents.tensors.values() if _is_matrix(t)]
-        if len(fitting) != 1:
-            raise UncorkError(
-                f"{path} does not show which array it is about: name one with --tensor; there are "
-                f"{listing(contents.tensors.values())}"
-            )
-        chosen = fitting[0]
-    if len(chosen.shape) < 2:
-        raise UncorkError(f"{path}: {chosen} is no matrix of contexts × classes")
-    if 0 in chosen.shape:
-        raise UncorkError(f"{path}: {chosen} is empty: the rank needs two contexts or more")
-    return chosen.read().reshape(-1, chosen.shape[-1])
-
-
-def _is_matrix(tensor: Tensor) -> bool:
-    return len(tensor.shape) >= 2 and "float" in tensor.dtype.lower()
 
 
 def looks_like_log_probabilities(values: np.ndarray) -> bool:

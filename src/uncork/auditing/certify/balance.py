@@ -17,22 +17,22 @@ class Balance:
     residual: np.ndarray  # (d,)
     error: np.ndarray  # (d,)
     constant: float
-    slack: float
+    constant_error: float
     total: float
     total_error: float
 
     def plus(self, other: Balance) -> Balance:
         rounding = 4 * UNIT * (np.abs(self.residual) + np.abs(other.residual)) + TINY
-        slack = self.slack + other.slack
-        if slack:
+        constant_error = self.constant_error + other.constant_error
+        if constant_error:
             moved = 4 * UNIT * (abs(self.constant) + abs(other.constant)) + TINY
-            slack = add_up(self.slack, other.slack, moved)
+            constant_error = add_up(self.constant_error, other.constant_error, moved)
         total = self.total + other.total
         return Balance(
             self.residual + other.residual,
             add_up(self.error, other.error, rounding),
             self.constant + other.constant,
-            slack,
+            constant_error,
             total,
             add_up(self.total_error, other.total_error, UNIT * total + TINY),
         )
@@ -41,10 +41,12 @@ class Balance:
         """The same as a function of u: r·F(u) + s = g·u + s'."""
         if latent.is_identity:
             return self
-        rows, error, shift, slack = latent.host.back(self.residual[None], self.error[None])
+        rows, error, shift, constant_error = latent.host.back(self.residual[None], self.error[None])
         constant = self.constant + float(shift[0])
-        slack = add_up(self.slack, float(slack[0]), 4 * UNIT * abs(constant))
-        return Balance(rows[0], error[0], constant, slack, self.total, self.total_error)
+        constant_error = add_up(
+            self.constant_error, float(constant_error[0]), 4 * UNIT * abs(constant)
+        )
+        return Balance(rows[0], error[0], constant, constant_error, self.total, self.total_error)
 
 
 def balance_of(away: np.ndarray, bias_away: np.ndarray, weights: np.ndarray) -> Balance:
@@ -52,12 +54,12 @@ def balance_of(away: np.ndarray, bias_away: np.ndarray, weights: np.ndarray) -> 
     total = float(weights.sum())
     error = gamma(len(weights) + 8)
     tiny = (len(weights) + 8) * TINY * (1 + total)
-    slack = error * float(weights @ np.abs(bias_away))
+    constant_error = error * float(weights @ np.abs(bias_away))
     return Balance(
         weights @ away,
         error * (weights @ np.abs(away)) + tiny,
         float(weights @ bias_away),
-        slack + tiny if bias_away.any() else slack,
+        constant_error + tiny if bias_away.any() else constant_error,
         total,
         error * total + TINY,
     )

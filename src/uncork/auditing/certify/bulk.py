@@ -44,7 +44,7 @@ class Bulk:
 
     @property
     def is_full(self) -> bool:
-        """Whether the rows span their whole width, so that every small residual can be had."""
+        """Whether the rows span their whole width, so that every small residual can be reached."""
         return self.transform is not None and len(self.transform) == len(self.centre)
 
     @classmethod
@@ -56,15 +56,15 @@ class Bulk:
     def _of(cls, rows: _Rows) -> Bulk:
         device, count = rows.device, rows.count
         total, size, wrong = np.zeros(rows.width), np.zeros(rows.width), np.zeros(rows.width)
-        biases, slacks = [], []
-        for block, error, bias, slack in rows.blocks():
+        biases, bias_errors = [], []
+        for block, error, block_bias, block_bias_error in rows.blocks():
             total += device.get(device.xp.sum(block, axis=0))
             size += device.get(device.xp.sum(device.xp.abs(block), axis=0))
             if error is not None:
                 wrong += device.get(device.xp.sum(error, axis=0))
-            biases.append(bias)
-            slacks.append(slack)
-        bias, slack = np.concatenate(biases), np.concatenate(slacks)
+            biases.append(block_bias)
+            bias_errors.append(block_bias_error)
+        bias, wrong_bias = np.concatenate(biases), np.concatenate(bias_errors)
         centre = total / count
         centre_error = up((gamma(count + 8) * size + wrong) / count, count + 8)
         centre_error = add_up(centre_error, 4 * UNIT * np.abs(centre))
@@ -72,11 +72,11 @@ class Bulk:
         found = _whiten(rows, centre)
         if found is not None:
             transform, bounds = found, _bounds(rows, centre, found)
-        bias_error = gamma(count + 8) * float(np.abs(bias).mean()) + float(slack.mean())
+        bias_error = gamma(count + 8) * float(np.abs(bias).mean()) + float(wrong_bias.mean())
         return cls(
             centre, centre_error, transform, *bounds,
             bias_mean=float(bias.mean()), bias_error=up(bias_error, count + 8),
-            bias_range=(_below(bias, slack), -_below(-bias, slack)),
+            bias_range=(_below(bias, wrong_bias), -_below(-bias, wrong_bias)),
         )  # fmt: skip
 
     def nudge(self, residual: np.ndarray, error: np.ndarray) -> float | None:
@@ -135,16 +135,17 @@ class _Rows:
             if self.latent is None:
                 yield block, None, bias, np.zeros(len(bias))
                 continue
-            rows, error, shift, slack = self.latent.back(block, 0.0 * block)
+            rows, error, shift, shift_error = self.latent.back(block, 0.0 * block)
             total = bias + self.device.get(shift)
-            yield rows, error, total, add_up(self.device.get(slack), 4 * UNIT * np.abs(total))
+            wrong = add_up(self.device.get(shift_error), 4 * UNIT * np.abs(total))
+            yield rows, error, total, wrong
 
 
-def _below(values: np.ndarray, slack: np.ndarray) -> float:
-    """A lower bound on the least of values known up to `slack`; the least itself where exact."""
-    if not slack.any():
+def _below(values: np.ndarray, error: np.ndarray) -> float:
+    """A lower bound on the smallest of values known up to `error`; itself where it is exact."""
+    if not error.any():
         return float(values.min())
-    return float(np.nextafter(values - slack, -np.inf).min())
+    return float(np.nextafter(values - error, -np.inf).min())
 
 
 def _whiten(rows: _Rows, centre: np.ndarray) -> np.ndarray | None:
@@ -225,10 +226,10 @@ def _bounds(
             leak += float((2 * sizes * errors + errors**2).sum())
             drift += float(errors.sum())
         # Sums over all rows, of squares of their d entries; and what squares lost to underflow.
-        slack, roundings = gamma(count + 8), count + width + 64
+        share, roundings = gamma(count + 8), count + width + 64
         moment = device.get(moment_sum) / count - np.eye(len(transform))
         far = float(row_norms(moment.reshape(1, -1))[0]) + width * UNIT * 4
-        defect = up(far + (2 * slack * energy + leak) / count, roundings)
+        defect = up(far + (2 * share * energy + leak) / count, roundings)
         middle_off = float(row_norms(mean[None])[0])
-        offset = up((middle_off + 2 * slack * length + drift) / count, roundings)
+        offset = up((middle_off + 2 * share * length + drift) / count, roundings)
     return norm, defect, offset, up(reach, roundings)

@@ -179,7 +179,7 @@ class Certifier:
         return all(n.bit_length() <= self._most_bits for n in numbers)
 
     def _own_group(self, t: int, groups: dict[int, np.ndarray]) -> list[int]:
-        """t and those of its alleged equals that are."""
+        """t, and those classes of its group that really equal it."""
         members = groups.get(t, np.empty(0, dtype=np.int64)).tolist()
         return [t, *(i for i in members if i != t and self.equal(i, t))]
 
@@ -276,8 +276,10 @@ class Certifier:
                 return float("nan")
             if not self._short(mixture.integers):
                 return float("nan")
-            kept = zip(mixture.integers, other.tolist(), strict=True)
-            return self._exact_mixture(t, classes, [Fraction(w) for w, keep in kept if keep])
+            named = zip(mixture.integers, other.tolist(), strict=True)
+            return self._exact_mixture(
+                t, classes, [Fraction(w) for w, is_other in named if is_other]
+            )
         balance = balance_of(away[other], bias_away[other], weights)
         if tilted is not None:
             balance = balance.plus(self._tilted(t, *tilted))
@@ -303,11 +305,12 @@ class Certifier:
         residual, constant = moved - sums.rows[row], moved_bias - sums.bias[row]
         rounding = 8 * (UNIT * (np.abs(moved) + np.abs(sums.rows[row])) + TINY)
         error = add_up(sums.rows_error[row], mul_up(mass_error, np.abs(own)), rounding)
-        slack = float(sums.bias_error[row])
-        if own_bias or slack:
+        bias_error = float(sums.bias_error[row])
+        if own_bias or bias_error:
             bias_rounding = 8 * (UNIT * (abs(moved_bias) + abs(float(sums.bias[row]))) + TINY)
-            slack = add_up(slack, float(mul_up(mass_error, abs(own_bias))), bias_rounding)
-        return Balance(residual, error, float(constant), slack, mass, mass_error)
+            moved_error = float(mul_up(mass_error, abs(own_bias)))
+            bias_error = add_up(bias_error, moved_error, bias_rounding)
+        return Balance(residual, error, float(constant), bias_error, mass, mass_error)
 
     def _lead(self, t: int, balance: Balance, bulk: float) -> float:
         """The best lead that can be proven, with or without the bulk's help."""
@@ -324,13 +327,13 @@ class Certifier:
                 uppers += self._with_bulk(Unbounded(), self.bulk_of_rows, row, balance, bulk)
         total = balance.total + bulk
         error = add_up(balance.total_error, 2 * UNIT * total + TINY)
-        if not total > 0:  # nobody weighs anything, which proves nothing
+        if not total > 0:  # without weight a mixture proves nothing
             return float("nan")
         return max((_share(upper, total, error) for upper in uppers), default=float("nan"))
 
     def _upper(self, balance: Balance) -> float:
         return upper_bound(
-            self.base, balance.residual, balance.error, balance.constant, balance.slack
+            self.base, balance.residual, balance.error, balance.constant, balance.constant_error
         )
 
     @staticmethod
@@ -343,14 +346,15 @@ class Certifier:
     ) -> Iterator[float]:
         """Upper bounds on Σ λ_i (z_t − z_i) with the bulk's weight added, one for each argument;
         `row` is t's row and bias, each with an error bound."""
-        own, own_error, own_bias, own_slack = row
+        own, own_error, own_bias, own_bias_error = row
 
         def upper(residual: np.ndarray, error: np.ndarray, nudge: float) -> float:
             behind = own_bias - mean.bias_low(nudge)
             moved = bulk * behind
             rounding = 8 * (UNIT * abs(moved) + TINY) if behind else 0.0
-            slack = add_up(balance.slack, float(mul_up(bulk, own_slack)), rounding)
-            return upper_bound(base, residual, error, balance.constant + moved, slack)
+            bias_error = float(mul_up(bulk, own_bias_error))
+            off = add_up(balance.constant_error, bias_error, rounding)
+            return upper_bound(base, residual, error, balance.constant + moved, off)
 
         shift = bulk * (own - mean.centre)
         total = balance.residual + shift
@@ -361,7 +365,7 @@ class Certifier:
         # 2. The bulk as a point near the mean that leaves a residual of our choosing: one that no
         #    infinite side of the domain sees, one that is nowhere positive, or none at all.
         wishes = [np.zeros_like(total)]
-        if mean.is_full:  # else not every residual can be had
+        if mean.is_full:  # else not every residual can be reached
             wishes += [finite_part(base, total), part_below_zero(base, total)]
         for wanted in wishes:
             # Both divisions round, and the first difference: paid for by the second.
@@ -375,9 +379,9 @@ class Certifier:
         row, bias = self.head.rows(t, t + 1), float(self.offsets[t])
         if self.latent.is_identity:
             return row[0], np.zeros(self.latent.width), bias, 0.0
-        g, error, shift, slack = self.latent.host.back(row, np.zeros_like(row))
+        g, error, shift, shift_error = self.latent.host.back(row, np.zeros_like(row))
         total = bias + float(shift[0])
-        return g[0], error[0], total, add_up(float(slack[0]), 4 * UNIT * abs(total))
+        return g[0], error[0], total, add_up(float(shift_error[0]), 4 * UNIT * abs(total))
 
     def _exact_mixture(self, t: int, classes: np.ndarray, weights: list[Fraction]) -> float:
         own, own_scale = self._whole_row(t)
@@ -409,7 +413,7 @@ def _lead_down(own: Any, rivals: Any) -> Any:
 def _share(upper: float, total: float, error: float) -> float:
     """−upper/total rounded down, zero or more only if `upper` is; `total` known up to `error`."""
     if upper > 0:
-        least = (total - error) * (1 - 4 * UNIT)
-        return min(math.nextafter(-upper / least, -math.inf), -SMALLEST) if least > 0 else -math.inf
+        total = (total - error) * (1 - 4 * UNIT)
+        return min(math.nextafter(-upper / total, -math.inf), -SMALLEST) if total > 0 else -math.inf
     lead = -upper / add_up(total, error)
     return math.nextafter(min(lead, LARGEST), 0.0) if lead > 0 else lead

@@ -38,7 +38,8 @@ class Device:
         return array
 
     def get(self, array: Any) -> np.ndarray:
-        return array
+        host: np.ndarray = array
+        return host
 
     def blocks(self, head: Head | Folded) -> Iterator[tuple[int, Any]]:
         """The rows of the head in float64, a block at a time: (first row, (n, d))."""
@@ -108,7 +109,7 @@ class Products:
         groups: dict[int, list[int]],
         single: bool,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """A lower bound on z_t and an upper bound on every other z_i, both less one number a row.
+        """A lower bound on z_t and an upper bound on the other z_i, less one number for each row.
 
         `x` (n, d) lies on the device, each row within `drift` (n,) of the true input; `groups`
         names classes that count as t itself. Where a bound cannot be had, NaN: (n,), (n,).
@@ -197,7 +198,7 @@ class Products:
         return np.concatenate(close), highest
 
     def tilted(self, x: np.ndarray, peaks: np.ndarray) -> Tilted:
-        """Sums over all classes with weights l_i = exp(w_i·x − peak), one row an input.
+        """Sums over all classes with weights l_i = exp(w_i·x − peak), one row for each input.
 
         The weights are whatever floats come out: they are non-negative, and that is all a mixture
         asks of them. Only the sums of these floats are bounded.

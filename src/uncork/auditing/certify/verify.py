@@ -134,9 +134,9 @@ def _mixture_leads(
 ) -> np.ndarray:
     """What the mixture of each unargmaxable class proves: (C,)."""
     leads = np.full(len(proofs.verdicts), np.nan)
-    lost = [t for t in proofs.ids(Verdict.UNARGMAXABLE).tolist() if t in proofs.mixtures]
-    parts = [lost[start : start + _MIXTURES] for start in range(0, len(lost), _MIXTURES)]
-    if any(proofs.mixtures[t].bulk for t in lost):
+    beaten = [t for t in proofs.ids(Verdict.UNARGMAXABLE).tolist() if t in proofs.mixtures]
+    parts = [beaten[start : start + _MIXTURES] for start in range(0, len(beaten), _MIXTURES)]
+    if any(proofs.mixtures[t].bulk for t in beaten):
         _ = certifier.bulk, certifier.bulk_of_rows  # once, before the threads ask for them
 
     def check(part: list[int]) -> np.ndarray:

@@ -47,10 +47,10 @@ def write_certificates(audit: Audit, path: str | os.PathLike[str]) -> None:
 
 def _members(audit: Audit) -> dict[str, np.ndarray]:
     proofs = audit.proofs
-    view = audit.domain.affine(audit.features)
-    description, arrays = members_of(audit.domain) if view.steps else (None, {})
+    affine = audit.domain.affine(audit.features)
+    description, arrays = members_of(audit.domain) if affine.steps else (None, {})
     header = {
-        "kind": _KIND, "version": VERSION if view.steps else _PLAIN,
+        "kind": _KIND, "version": VERSION if affine.steps else _PLAIN,
         "fingerprint": audit.fingerprint,
         "domain": audit.domain.spec(), "classes": audit.classes, "features": audit.features,
         "dtype": audit.dtype, "bias": audit.has_bias, "source": audit.source,
@@ -88,7 +88,7 @@ def _members(audit: Audit) -> dict[str, np.ndarray]:
         stored = sorted(t for t, x in proofs.inputs.items() if x.dtype == dtype)
         rows = [proofs.inputs[t] for t in stored]
         members[f"witness{bits}_class"] = np.array(stored, dtype=np.int32)
-        members[f"witness{bits}_input"] = np.array(rows, dtype=dtype).reshape(-1, view.latent)
+        members[f"witness{bits}_input"] = np.array(rows, dtype=dtype).reshape(-1, affine.latent)
         held = sorted(
             t for t, m in proofs.mixtures.items() if m.integers is None and m.weights.dtype == dtype
         )
@@ -167,7 +167,7 @@ def _read(archive: OwnArchive, head: Head | None) -> Audit:
     proofs = Proofs.empty(classes)
     proofs.verdicts = archive.array("verdict", (classes,), np.uint8).copy()
     if proofs.verdicts.max(initial=0) > max(Verdict):
-        raise UncorkError("verdict holds a value that is no verdict")
+        raise UncorkError("verdict holds a value that is not a verdict")
     proofs.margins = np.asarray(margins, dtype=np.float64)
     if archive.count("group_class") > classes:
         raise UncorkError("there are more equal classes than classes")

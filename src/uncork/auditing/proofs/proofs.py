@@ -93,7 +93,7 @@ class Proofs:
             result[at] = self.formula.inputs(head, ids, self.scales[ids], device)
         return result
 
-    # What was proven, written down one way only
+    # What was proven, for the recorder to write down
 
     def set_formula(self, classes: np.ndarray, scales: np.ndarray, margins: np.ndarray) -> None:
         self.verdicts[classes] = Verdict.ARGMAXABLE
@@ -116,7 +116,7 @@ class Proofs:
         self.margins[t] = -lead
 
     def set_tied(self) -> None:
-        """Give every class of a group the verdict of its first: tied, or lost by one mixture."""
+        """Give every class of a group the verdict of its first: tied, or unargmaxable."""
         for group in self.groups:
             first, rest = int(group[0]), group[1:]
             if self.verdicts[first] == Verdict.ARGMAXABLE:

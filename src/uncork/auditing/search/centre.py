@@ -17,32 +17,56 @@ whose size matters adds a term of its own (`cone`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from uncork.auditing.proofs.verdict import Mixture
 from uncork.auditing.search.mixtures import mixtures_from_duals
+from uncork.auditing.search.proposer import Mixtures, Proposal, Proposer, Search, Witnesses
 from uncork.auditing.search.space import Space
 
-_STEPS = 80  # Newton steps before a class is given up
+_STEPS = 80  # Newton steps for a class, then it is left undecided
 _RIDGE = 1e-9
 
 
-@dataclass
-class Proposal:
-    """What deciding found for some classes: an input that should win, or a mixture, or nothing."""
+_FACTORS = (1.0, 3.0)  # sizes of working sets: a class that one leaves open gets a larger one
 
-    won: np.ndarray  # (n,) classes
-    inputs: np.ndarray  # (n, d)
-    lost: list[tuple[int, Mixture]]
-    open: np.ndarray  # (n,) classes still undecided
+
+def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Proposal]:
+    for factor in _FACTORS:
+        yield from _propose_in_batches(space, search.undecided(classes), search, factor)
+
+
+PROPOSER = Proposer("centre", "decide", propose)
+
+
+def _propose_in_batches(
+    space: Space, classes: np.ndarray, search: Search, factor: float
+) -> Iterator[Proposal]:
+    def work(batch: tuple[np.ndarray, Any]) -> tuple[Proposal, ...]:
+        return () if search.late() else decide_batch(space, *batch, factor, search.late)
+
+    with space.backend.threads() as over:
+        for found in over(work, batches(space, classes, _hints(space, classes, search), factor)):
+            yield from found
+
+
+def _hints(space: Space, classes: np.ndarray, search: Search) -> Any:
+    """Where screening left each class; its own point for one that screening thought it won."""
+    index = space.backend.index
+    hints = space.points[index(classes)]
+    if search.nearly_won is not None:
+        hinted, directions = search.nearly_won
+        _, here, there = np.intersect1d(classes, hinted, return_indices=True)
+        if len(here):
+            hints[index(here)] = directions[index(there)]
+    return hints
 
 
 def working_set_size(space: Space, factor: float = 1.0) -> int:
-    """Rows in a working set: three times the width, two for wide heads where rows are dear."""
+    """Rows in a working set: three times the width, twice for wide heads, where rows cost more."""
     size = (3 if space.width <= 512 else 2) * space.width
     return min(int(factor * size), space.head.classes - len(space.repeats) - 1)
 
@@ -64,7 +88,7 @@ def decide_batch(
     hints: Any,
     factor: float = 1.0,
     stop: Callable[[], bool] = bool,
-) -> Proposal:
+) -> tuple[Proposal, ...]:
     """Decide a batch of classes; `stop` is asked between steps and ends the work early.
 
     `hints` (n, width) are directions at which the classes nearly won, where screening left off: who
@@ -75,12 +99,9 @@ def decide_batch(
         if not len(batch.classes) or stop():
             break
         batch.step()
-    return Proposal(
-        np.array(batch.won, dtype=np.int64),
-        np.array(batch.inputs).reshape(len(batch.won), space.features),
-        batch.lost,
-        batch.classes,
-    )
+    inputs = np.array(batch.inputs).reshape(len(batch.won), space.features)
+    won = np.array(batch.won, dtype=np.int64)
+    return Witnesses(won, space.proposed(inputs)), Mixtures(batch.beaten)
 
 
 class _Batch:
@@ -92,7 +113,7 @@ class _Batch:
         self.cone = space.ball_cone()
         self.won: list[int] = []
         self.inputs: list[np.ndarray] = []
-        self.lost: list[tuple[int, Mixture]] = []
+        self.beaten: list[tuple[int, Mixture]] = []
         self._begin(hints)
 
     def _begin(self, hints: Any) -> None:
@@ -160,21 +181,23 @@ class _Batch:
         ahead = xp.max(_times(self.rows, self.y), axis=1) < 0
         if self.cone is not None:
             along, ahead = along & self.cone.contains(move), ahead & self.cone.contains(self.y)
-        lost = self.backend.get(balanced)
-        ahead, along = self.backend.get(ahead) & ~lost, self.backend.get(along) & ~lost
+        beaten = self.backend.get(balanced)
+        ahead, along = self.backend.get(ahead) & ~beaten, self.backend.get(along) & ~beaten
         done = np.zeros(len(self.classes), dtype=bool)
-        if lost.any():
+        if beaten.any():
             outward = None if cone is None else cone.outward(move)
-            done |= self._settle_lost(np.flatnonzero(lost), duals, outward)
+            done |= self._settle_beaten(np.flatnonzero(beaten), duals, outward)
         separated = np.flatnonzero(ahead | along)
         if len(separated):
             only_along = self.backend.index((along & ~ahead)[separated].astype(np.int64)) > 0
             at = self.backend.index(separated)
             y = xp.where(only_along[:, None], move[at], self.y[at])
             self._price(separated, y, duals, done)
-        self._keep(np.flatnonzero(~done))
+        self._go_on_with(np.flatnonzero(~done))
 
-    def _settle_lost(self, which: np.ndarray, duals: Any, outward: np.ndarray | None) -> np.ndarray:
+    def _settle_beaten(
+        self, which: np.ndarray, duals: Any, outward: np.ndarray | None
+    ) -> np.ndarray:
         at = self.backend.index(which)
         ids, duals, rows, lengths = self.ids[which], duals[at], self.rows[at], self.lengths[at]
         if outward is not None:
@@ -185,7 +208,7 @@ class _Batch:
         done = np.zeros(len(self.classes), dtype=bool)
         for k, mixture in zip(which.tolist(), found, strict=True):
             if mixture is not None:
-                self.lost.append((int(self.classes[k]), mixture))
+                self.beaten.append((int(self.classes[k]), mixture))
                 done[k] = True
         return done
 
@@ -291,11 +314,11 @@ class _Batch:
                           xp.ones_like(room))  # fmt: skip
         self.y[at] = self.y[at] * shrink[:, None]
 
-    def _keep(self, kept: np.ndarray) -> None:
-        if len(kept) == len(self.classes):
+    def _go_on_with(self, still_open: np.ndarray) -> None:
+        if len(still_open) == len(self.classes):
             return
-        self.classes, self.ids = self.classes[kept], self.ids[kept]
-        at = self.backend.index(kept)
+        self.classes, self.ids = self.classes[still_open], self.ids[still_open]
+        at = self.backend.index(still_open)
         self.rows, self.lengths, self.y = self.rows[at], self.lengths[at], self.y[at]
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
@@ -26,6 +27,15 @@ from uncork.auditing.certify.latent import Latent
 from uncork.auditing.certify.rigour import integers
 from uncork.auditing.proofs.verdict import Mixture, Witness
 from uncork.auditing.search.nearest import decide_in_ball
+from uncork.auditing.search.proposer import (
+    ExactWitness,
+    GaveUp,
+    Mixtures,
+    Proposal,
+    Proposer,
+    Search,
+)
+from uncork.auditing.search.space import Space
 from uncork.core.head import Head
 from uncork.domain import Ball, Box, Domain
 
@@ -35,6 +45,27 @@ _MOST_NUMBERS = 1 << 25  # in a tableau: whole numbers of any length, so gigabyt
 
 class Limit(Exception):
     """The time allowed for exact solving was reached, or its tableau would be too large."""
+
+
+def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Proposal]:
+    """One class after another, each within its own limit and what the audit has left."""
+    for t in classes.tolist():
+        if search.late():
+            return
+        seconds = min(search.exact_seconds, search.seconds_left())
+        start = search.rivals.get(t, np.empty(0, dtype=np.int64))
+        try:
+            found = decide_exactly(search.head, search.domain, t, start, space.repeats, seconds)
+        except Limit as reached:
+            if str(reached):
+                yield GaveUp(t, str(reached))
+            elif seconds == search.exact_seconds or not search.late():
+                yield GaveUp(t, f"exact arithmetic took more than {seconds:g} s")
+            continue
+        yield Mixtures([(t, found)]) if isinstance(found, Mixture) else ExactWitness(t, found)
+
+
+PROPOSER = Proposer("exact", "decide", propose)
 
 
 def decide_exactly(

@@ -2,7 +2,7 @@
 
 The same steps as `reference.braid_reflect`, in float64, with one product a step for every class
 that has not finished. A product over many inputs is summed in another order than one over a
-single input, so a class within rounding of a tie can take another way.
+single input, so a class within rounding of a tie can take a different path.
 """
 
 from __future__ import annotations
@@ -71,4 +71,4 @@ def _reflect_together(
 def classes_to_count(audit: Audit) -> np.ndarray:
     """The classes of an audit that the algorithm might find."""
     every = np.arange(audit.classes) if audit.asked is None else audit.asked
-    return every[audit.proofs.verdicts[every] != Verdict.UNARGMAXABLE]
+    return np.setdiff1d(every, audit.proofs.ids(Verdict.UNARGMAXABLE))

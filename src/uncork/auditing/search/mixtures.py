@@ -40,7 +40,7 @@ def mixtures_from_duals(
 
 
 def _without_smallest(
-    backend: Backend, weights: Any, ids: np.ndarray, least: int, share: float
+    backend: Backend, weights: Any, ids: np.ndarray, fewest: int, share: float
 ) -> Any:
     """Weights with the smallest of each row's class weights set to zero."""
     count = ids.shape[1]
@@ -49,7 +49,7 @@ def _without_smallest(
     classes = backend.get(weights)[:, :count].copy()
     classes[ids < 0] = 0.0  # sides stay: they are not the mixture's to drop
     held = (classes > 0).sum(axis=1)
-    keep = np.minimum(held, np.maximum(least, (share * held).astype(np.int64)))
+    keep = np.minimum(held, np.maximum(fewest, (share * held).astype(np.int64)))
     order = np.sort(classes, axis=1)[:, ::-1]
     limit = np.take_along_axis(order, np.maximum(keep - 1, 0)[:, None], axis=1)
     dropped = np.zeros(tuple(weights.shape), dtype=bool)
@@ -62,13 +62,13 @@ def _mixture(ids: np.ndarray, share: np.ndarray) -> Mixture | None:
     total = float(named.sum()) + bulk
     if not total > 0 or not np.isfinite(total):
         return None
-    kept = np.flatnonzero(named)
-    kept = kept[np.argsort(ids[kept], kind="stable")]
-    return Mixture(ids[kept].astype(np.int32), named[kept] / total, bulk=bulk / total)
+    at = np.flatnonzero(named)
+    at = at[np.argsort(ids[at], kind="stable")]
+    return Mixture(ids[at].astype(np.int32), named[at] / total, bulk=bulk / total)
 
 
 def balanced(backend: Backend, rows: Any, weights: Any) -> tuple[Any, Any]:
-    """λ near the given one with Σ λ_k a_k = 0 to rounding, and where that was had with λ ≥ 0.
+    """λ near the given one with Σ λ_k a_k = 0 to rounding, and where that λ is ≥ 0.
 
     (B, n, m), (B, n) → (B, n), (B,). The smallest change in units of λ itself: a weight moves in
     proportion to its square, and one that is zero stays zero.

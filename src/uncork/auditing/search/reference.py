@@ -1,15 +1,19 @@
 """The algorithms of Grivas, Bogoychev and Lopez (ACL 2022) as they are written: the reference.
 
 One class at a time, float64, nothing clever: tests hold the fast audit to these, and the benchmark
-measures against them. What they return is what a float computation or a solver says, which is no
-proof; only the certifier proves.
+measures against them. What they return is what a float computation or a solver says, which does
+not prove anything: the certifier does.
 """
 
 from __future__ import annotations
 
-import highspy
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
+from uncork.auditing.search.proposer import Proposal, Proposer, Search, Witnesses
+from uncork.auditing.search.space import Space
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.domain import Box, Unbounded
@@ -60,6 +64,36 @@ def decide_reference(head: Head, t: int, patience: int = PATIENCE) -> str:
     return "argmaxable" if x is not None and _wins(weight, bias, t, x) else "undecided"
 
 
+def _propose_reflected(space: Space, classes: np.ndarray, search: Search) -> Iterator[Proposal]:
+    head = search.head.replace(domain=search.domain)
+    patience = PATIENCE if search.patience is None else search.patience
+    for t in classes.tolist():
+        if search.late():
+            return
+        x, _ = braid_reflect(head, t, patience)
+        if x is not None:
+            yield Witnesses(np.array([t]), x[None])
+
+
+def _propose_centres(space: Space, classes: np.ndarray, search: Search) -> Iterator[Proposal]:
+    head = search.head.replace(domain=search.domain)
+    for t in classes.tolist():
+        if search.late():
+            return
+        radius, x = chebyshev(head, t)
+        if radius > 0 and x is not None:
+            yield Witnesses(np.array([t]), x[None])
+
+
+BRAID_REFLECT = Proposer("Braid Reflect", "decide", _propose_reflected)
+CHEBYSHEV = Proposer("Chebyshev", "decide", _propose_centres)
+
+
+def check_domain(head: Head) -> None:
+    """Raise where the paper's linear programme cannot express the head's domain."""
+    _box(head)
+
+
 def _class(head: Head, t: int) -> int:
     if not 0 <= t < head.classes:
         raise UncorkError(f"there is no class {t}: classes are 0 to {head.classes - 1}")
@@ -101,11 +135,13 @@ def _reflect(
 def _chebyshev(
     head: Head, weight: np.ndarray, bias: np.ndarray, t: int
 ) -> tuple[float, np.ndarray | None]:
+    import highspy
+
     lower, upper = _box(head)
     normals = np.delete(weight - weight[t], t, axis=0)  # (C − 1, d)
-    slack = np.delete(bias[t] - bias, t)  # (C − 1,)
+    ahead = np.delete(bias[t] - bias, t)  # (C − 1,)
     norms = np.linalg.norm(normals, axis=1)
-    if (slack[norms == 0] <= 0).any():
+    if (ahead[norms == 0] <= 0).any():
         # An equal row that is never behind: no ball, however small, has t strictly first. The
         # programme cannot see this, as that row of it reads 0 ≤ 0.
         return 0.0, None
@@ -124,12 +160,12 @@ def _chebyshev(
     programme.col_lower_ = np.append(lower, 0.0)
     programme.col_upper_ = np.append(upper, np.inf if bounded else 1.0)
     programme.row_lower_ = np.full(count, -np.inf)
-    programme.row_upper_ = slack[rows] / norms[rows]
+    programme.row_upper_ = ahead[rows] / norms[rows]
     programme.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
     programme.a_matrix_.start_ = np.arange(count + 1, dtype=np.int32) * variables
     programme.a_matrix_.index_ = np.tile(np.arange(variables, dtype=np.int32), count)
     programme.a_matrix_.value_ = matrix.ravel()
-    solver = highspy.Highs()
+    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("primal_feasibility_tolerance", _TOLERANCE)

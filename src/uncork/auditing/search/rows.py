@@ -3,18 +3,20 @@
     max r   s.t.   a_i·y + r ≤ 0 for the rows considered,   g·y ≤ 0 for sides,   −1 ≤ y ≤ 1
 
 with the unit rows of `centre`. HiGHS solves over a small working set; all classes are priced at the
-solution and the worst violators added (the paper's Eq. 6, without its slack rows). Its answer
-proposes: a positive r an input, a vanishing one the duals of a mixture.
+solution and the worst violators added (the paper's Eq. 6, without the rows that do not bind). Its
+answer proposes: a positive r an input, a vanishing one the duals of a mixture.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from uncork.auditing.proofs.verdict import Mixture
 from uncork.auditing.search.mixtures import mixtures_from_duals
+from uncork.auditing.search.proposer import Mixtures, Proposal, Proposer, Search, Witnesses
 from uncork.auditing.search.space import Space
 from uncork.domain import Box
 
@@ -26,6 +28,26 @@ _ADDED = 32
 _POSITIVE = 1e-11
 
 
+def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Proposal]:
+    """One class after another; the classes that mattered are a hint for exact arithmetic."""
+    for t in classes.tolist():
+        if search.late():
+            return
+        try:
+            x, mixture, search.rivals[t] = decide_by_rows(space, t)
+        except ImportError:  # no HiGHS here: exact arithmetic finds its own rows
+            return
+        one = np.array([t])
+        if x is not None:
+            yield Witnesses(one, space.proposed(x)[None])
+        # Asking certifies the witness now: many at once could exceed what is settled in integers.
+        if len(search.undecided(one)) and mixture is not None:
+            yield Mixtures([(t, mixture)])
+
+
+PROPOSER = Proposer("rows", "decide", propose)
+
+
 def decide_by_rows(space: Space, t: int) -> tuple[np.ndarray | None, Mixture | None, np.ndarray]:
     """An input that should win, or a mixture, or neither; and the classes that mattered."""
     points = _Points(space)
@@ -34,11 +56,11 @@ def decide_by_rows(space: Space, t: int) -> tuple[np.ndarray | None, Mixture | N
     rows: list[np.ndarray] = []
     ids: list[int] = []
 
-    def add(row: np.ndarray, class_id: int, slack: float) -> None:
+    def add(row: np.ndarray, class_id: int, radius: float) -> None:
         rows.append(row)
         ids.append(class_id)
         columns = np.arange(space.width + 1, dtype=np.int32)
-        solver.addRow(-np.inf, 0.0, space.width + 1, columns, np.append(row, slack))
+        solver.addRow(-np.inf, 0.0, space.width + 1, columns, np.append(row, radius))
 
     if space.lifted:
         height = np.zeros(space.width)
@@ -118,14 +140,17 @@ class _Points:
         self.all = space.exact_points(np.arange(space.head.classes)) if small else None
 
     def of(self, classes: np.ndarray) -> np.ndarray:
-        return self.space.exact_points(classes) if self.all is None else self.all[classes]
+        if self.all is None:
+            return self.space.exact_points(classes)
+        points: np.ndarray = self.all[classes]
+        return points
 
     def scores(self, y: np.ndarray) -> np.ndarray:
         if self.all is not None:
-            return self.all @ y
+            scores: np.ndarray = self.all @ y
+            return scores
         backend = self.space.backend
-        scores = self.space.points @ backend.asarray(y)
-        return backend.get(scores).astype(np.float64)
+        return backend.get(self.space.points @ backend.asarray(y)).astype(np.float64)
 
 
 def _mixture(
@@ -151,7 +176,7 @@ def _mixture(
 def _solver(width: int) -> highspy.Highs:
     import highspy
 
-    solver = highspy.Highs()
+    solver = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("primal_feasibility_tolerance", 1e-10)

@@ -7,16 +7,13 @@ Algorithm 2 of the paper, in the whitened metric) and tried again, all live clas
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
 
+from uncork.auditing.search.proposer import Proposal, Proposer, Search, Witnesses
 from uncork.auditing.search.space import Space
-
-# Takes a proposal: classes (n,), an input for each (n, d) on the device, and whether these are the
-# classes' own first guesses (which a certificate stores as a formula).
-Propose = Callable[[np.ndarray, Any, bool], None]
 
 _WORTH_IT = 0.01  # another reflection is made while it frees this share of the live classes
 _SHORTER = (0.25, 0.0625)  # with a bias the length of the input matters too
@@ -47,104 +44,102 @@ def winners(space: Space, y: Any) -> np.ndarray:
                 better = value > best
                 where, value = xp.where(better, where, who), xp.where(better, value, best)
             best, who = value, where
-        return space.representative[backend.get(who)]
+        first_of_equals: np.ndarray = space.representative[backend.get(who)]
+        return first_of_equals
 
     with backend.threads(len(parts)) as over:
         found = list(over(first, parts))
     return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
 
-def screen(
-    space: Space,
-    classes: np.ndarray,
-    propose: Propose,
-    patience: int | None = None,
-    tick: Callable[[int], None] = lambda freed: None,
-    stop: Callable[[], bool] = bool,
-) -> tuple[np.ndarray, Any]:
-    """Propose witnesses until reflecting stops paying.
+def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Proposal]:
+    """Propose witnesses until reflecting stops paying, or as often as `search.patience` says.
 
-    Returns the classes still without one, and the directions at which reflecting left them.
-
-    `patience` fixes the number of reflections instead. Every input evaluated is a proposal for
-    whichever class it puts first. `stop` is asked between rounds.
+    Every input evaluated is a proposal for whichever class it puts first. The directions at which
+    reflecting leaves the other classes are hints for those who decide them.
     """
-    screening = _Screening(space, classes, propose, tick)
-    screening.guess(1.0)
+    screening = _Screening(space, classes)
+    yield from screening.guess(1.0)
     if space.lifted:
         for share in _SHORTER:
-            screening.guess(share)
-    rounds = 0
-    while len(screening.live) and (patience is None or rounds < patience) and not stop():
-        freed = screening.reflect()
+            yield from screening.guess(share)
+    rounds, patience = 0, search.patience
+    while len(screening.live) and (patience is None or rounds < patience) and not search.late():
+        freed = yield from screening.reflect()
         rounds += 1
         if patience is None and rounds >= 3 and freed < _WORTH_IT * len(screening.live):
             break
-    if not len(screening.live):
-        return screening.live, space.points[:0]
-    return screening.live, space.directions(screening.inputs)
+    if len(screening.live):
+        search.nearly_won = screening.live, space.directions(screening.inputs)
+
+
+PROPOSER = Proposer("screen", "screen", propose)
 
 
 class _Screening:
     """The live classes, the input each is at, and who won there."""
 
-    def __init__(self, space: Space, classes: np.ndarray, propose: Propose, tick) -> None:
-        self.space, self.propose, self.tick = space, propose, tick
-        self.live = classes
+    def __init__(self, space: Space, classes: np.ndarray) -> None:
+        self.space, self.live = space, classes
         self.wanted = np.zeros(space.head.classes, dtype=bool)
         self.wanted[classes] = True
         self.inputs: Any = None
         self.winner = np.empty(0, dtype=np.int64)
 
-    def guess(self, share: float) -> None:
+    def guess(self, share: float) -> Iterator[Proposal]:
         """Try every live class's first guess at a share of the largest length that fits."""
         space, index = self.space, self.space.backend.index
-        kept_inputs, kept_winners, kept_classes = [], [], []
+        behind_inputs, behind_winners, behind_classes = [], [], []
         step = max(1, space.backend.chunk_bytes // (8 * space.features))
         for start in range(0, len(self.live), step):
             classes = self.live[start : start + step]
             inputs = first_inputs(space, classes, share)
-            winner = self._evaluate(inputs, classes, formula=share == 1.0)
-            lost = np.flatnonzero(self.wanted[classes])
-            kept_inputs.append(inputs[index(lost)])
-            kept_winners.append(winner[lost])
-            kept_classes.append(classes[lost])
-        if not kept_classes:
+            winner = yield from self._evaluate(inputs, classes, formula=share == 1.0)
+            behind = np.flatnonzero(self.wanted[classes])
+            behind_inputs.append(inputs[index(behind)])
+            behind_winners.append(winner[behind])
+            behind_classes.append(classes[behind])
+        if not behind_classes:
             return
         if share == 1.0:
-            self.inputs = space.backend.xp.concat(kept_inputs, axis=0)
-            self.winner = np.concatenate(kept_winners)
-            self.live = np.concatenate(kept_classes)
+            self.inputs = space.backend.xp.concat(behind_inputs, axis=0)
+            self.winner = np.concatenate(behind_winners)
+            self.live = np.concatenate(behind_classes)
         self._compact()
 
-    def reflect(self) -> int:
+    def reflect(self) -> Generator[Proposal, None, int]:
         """One reflection of every live input; returns how many classes it freed."""
         before = len(self.live)
         self.inputs = _reflect(self.space, self.live, self.winner, self.inputs)
-        self.winner = self._evaluate(self.inputs, self.live)
+        self.winner = yield from self._evaluate(self.inputs, self.live)
         self._compact()
         return before - len(self.live)
 
-    def _evaluate(self, inputs: Any, classes: np.ndarray, formula: bool = False) -> np.ndarray:
+    def _evaluate(
+        self, inputs: Any, classes: np.ndarray, formula: bool = False
+    ) -> Generator[Proposal, None, np.ndarray]:
+        """Propose each input for the class it puts first; returns those classes: (n,)."""
         space = self.space
         winner = winners(space, space.directions(inputs))
         own = np.flatnonzero((winner == classes) & self.wanted[classes])
-        self._accept(winner[own], inputs, own, formula)
+        yield from self._claim(winner[own], inputs, own, formula)
         others, where = np.unique(winner, return_index=True)
         new = self.wanted[others]
-        self._accept(others[new], inputs, where[new], False)
+        yield from self._claim(others[new], inputs, where[new], False)
         return winner
 
-    def _accept(self, classes: np.ndarray, inputs: Any, where: np.ndarray, formula: bool) -> None:
+    def _claim(
+        self, classes: np.ndarray, inputs: Any, where: np.ndarray, formula: bool
+    ) -> Iterator[Proposal]:
         if len(classes):
-            self.propose(classes, inputs[self.space.backend.index(where)], formula)
             self.wanted[classes] = False
-            self.tick(len(classes))
+            space = self.space
+            yield Witnesses(classes, space.proposed(inputs[space.backend.index(where)]), formula)
 
     def _compact(self) -> None:
-        kept = np.flatnonzero(self.wanted[self.live])
-        self.live, self.winner = self.live[kept], self.winner[kept]
-        self.inputs = self.inputs[self.space.backend.index(kept)]
+        still = np.flatnonzero(self.wanted[self.live])
+        self.live, self.winner = self.live[still], self.winner[still]
+        self.inputs = self.inputs[self.space.backend.index(still)]
 
 
 def _reflect(space: Space, live: np.ndarray, winner: np.ndarray, inputs: Any) -> Any:

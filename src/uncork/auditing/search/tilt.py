@@ -14,11 +14,13 @@ and go on to `centre`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from uncork.auditing.proofs.verdict import Mixture
+from uncork.auditing.search.proposer import Mixtures, Proposal, Proposer, Search
 from uncork.auditing.search.space import Space
 
 _RIVALS = 48  # rows tried as parts of a mixture, each time
@@ -27,6 +29,16 @@ _FAR = 3.5  # a tilt that moves the mean further than this leaves too few classe
 _BULK = 0.1  # share of the tilted mixture kept uniform, to absorb rounding
 _ROUNDS = 60
 _CLOSE = 1e-5
+_WIDE = 256  # beyond this many features a working set costs more than products over all classes
+
+
+def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Proposal]:
+    """All mixtures at once: the certifier's products over all classes are then shared."""
+    if space.width > _WIDE:
+        yield Mixtures(tilted_mixtures(space, classes))
+
+
+PROPOSER = Proposer("tilt", "decide", propose)
 
 
 def tilted_mixtures(space: Space, classes: np.ndarray) -> list[tuple[int, Mixture]]:
@@ -68,7 +80,7 @@ def _sparse_parts(
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
     """For each class a few others and weights, Σ < 1, that come near it, and what they leave.
 
-    Matching pursuit: the rows along what is left join, non-negative least squares weighs anew.
+    Matching pursuit: rows along the residual join, and non-negative least squares weighs all again.
     """
     backend, index = space.backend, space.backend.index
     inner = len(space.to_input)
@@ -93,8 +105,7 @@ def _sparse_parts(
                 weights[:] = 0
             members[k], parts[k] = ids, (ids.astype(np.int32), weights)
             residuals[k] = own[k] - weights @ points
-    kept = [weights > 0 for _, weights in parts]
-    return [(ids[k], w[k]) for (ids, w), k in zip(parts, kept, strict=True)], residuals
+    return [(ids[weights > 0], weights[weights > 0]) for ids, weights in parts], residuals
 
 
 def _least_squares(points: np.ndarray, target: np.ndarray) -> np.ndarray:

@@ -1,24 +1,49 @@
-"""Launching a kernel again without its arguments being looked over again.
+"""How kernels are launched: on the device of their tensors, by compiled forms found before.
 
-With every launch Triton asks of all arguments which of a kernel's compiled forms they need. For
-thirty of them that takes longer than to launch it, and a small problem waits for it. What was found
-is kept here by everything it can depend on: types, alignments, numbers, the device.
+Triton inspects all arguments of every launch to find the compiled form they need. For thirty
+arguments that takes longer than the launch itself, and a small problem waits for it. :func:`launch`
+keeps what was found, by everything it can depend on: types, alignments, numbers, the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from uncork.nn._torch import torch
 
-_MOST = 4096  # forms that are kept: sizes that never come again are no use
+Tensor = torch.Tensor
+Others = ParamSpec("Others")
+Made = TypeVar("Made")
+
+_MOST = 4096  # compiled forms kept: sizes may change with every call and never return
 _forms: dict[tuple[Any, ...], Any] = {}
 
 
+def on_its_device(
+    launcher: Callable[Concatenate[Tensor, Others], Made],
+) -> Callable[Concatenate[Tensor, Others], Made]:
+    """Run a function that launches kernels on the device of its first tensor.
+
+    Triton launches on the current device, which in a process with several GPUs may not be the
+    tensors' own. torch's operators take care of that themselves.
+    """
+
+    @wraps(launcher)
+    def launched(first: Tensor, *others: Others.args, **named: Others.kwargs) -> Made:
+        device = first.device
+        if device.type != "cuda" or device.index == torch.cuda.current_device():
+            return launcher(first, *others, **named)
+        with torch.cuda.device(device):
+            return launcher(first, *others, **named)
+
+    return launched
+
+
 def launch(kernel: Any, programs: int, arguments: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-    """kernel[programs,](**arguments) on the current device. Its compiled form, None under Triton's
-    interpreter, and its arguments in order, tensors as their addresses."""
+    """kernel[programs,](**arguments) on the current device. Returns the compiled form (None under
+    Triton's interpreter) and the arguments in order, tensors as their addresses."""
     values = [arguments[name] for name in kernel.arg_names]
     key: list[Any] = [id(kernel), arguments["num_warps"], arguments.get("maxnreg")]
     for place, value in enumerate(values):
@@ -42,8 +67,8 @@ def launch(kernel: Any, programs: int, arguments: Mapping[str, Any]) -> tuple[An
 
 
 class Repeated:
-    """A kernel launched several times in one call, with `begin` changed and nothing else: which its
-    compiled form must not depend on. The arguments are kept alive."""
+    """A kernel launched several times in one call, with nothing but `begin` changed, on which its
+    compiled form must not depend. The arguments are kept alive."""
 
     def __init__(self, kernel: Any, arguments: Mapping[str, Any]) -> None:
         self._kernel = kernel
@@ -59,3 +84,42 @@ class Repeated:
         else:
             self._values[self._place] = begin
             self._form[programs, 1, 1](*self._values)
+
+
+# triton.cdiv and triton.next_power_of_2 do the same, and take ten times as long.
+
+
+def ceiling(a: int, b: int) -> int:
+    """a / b, rounded up."""
+    return -(-a // b)
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is at least n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def multiprocessors(device: torch.device) -> int:
+    """Multiprocessors of a GPU (under the interpreter, 2)."""
+    if device.type != "cuda":
+        return 2
+    count: int = torch.cuda.get_device_properties(device).multi_processor_count
+    return count
+
+
+def as_rows(z: Tensor) -> Tensor:
+    """z (..., n) as (rows, n), each row contiguous; a view where the strides allow it."""
+    rows = z.reshape(-1, z.shape[-1])
+    return rows if rows.stride(1) == 1 or rows.shape[1] == 1 else rows.contiguous()
+
+
+def alignment(source: Tensor, out: Tensor) -> int:
+    """Entries in 16 bytes, if every row of `out` begins where its row of `source` does modulo 16
+    bytes; otherwise 1."""
+    entries = 16 // min(source.element_size(), out.element_size())
+    aligned = (
+        (source.stride(0) - out.stride(0)) % entries == 0
+        and source.data_ptr() % 16 == 0
+        and out.data_ptr() % 16 == 0
+    )
+    return entries if aligned else 1

@@ -186,7 +186,7 @@ def _scale(gradients: list[Tensor], factor: Tensor) -> None:
     for made in gradients:
         (large if made.numel() >= _LARGE and kernels.usable(made) else small).append(made)
     if large:
-        from uncork.nn.kernels.scale import scale
+        from uncork.nn.kernels.ends import scale
 
         for values, others in zip_longest(large[::2], large[1::2]):
             scale(values, others, factor)

@@ -23,22 +23,25 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from uncork.nn._torch import torch
-from uncork.nn.kernels import ceiling, on_its_device, power_of_two
-from uncork.nn.kernels._math import kind_of, offset_of
-from uncork.nn.kernels.add import add
-from uncork.nn.kernels.candidates import candidates_kernel
-from uncork.nn.kernels.entmax_narrow import WIDEST
-from uncork.nn.kernels.entmax_residual import entmax_residual_kernel
-from uncork.nn.kernels.launch import Repeated, launch
-from uncork.nn.kernels.logsumexp import logsumexp_kernel
-from uncork.nn.kernels.refine import refine_kernel
-from uncork.nn.kernels.refined_rows import refined_rows_kernel
-from uncork.nn.kernels.residual import exact_residual_kernel, residual_kernel
-from uncork.nn.kernels.rows import GIVEN, MEAN, ONES, losses_kernel, prepare_kernel
-from uncork.nn.kernels.sparse_gradients import flatten_kernel, gathered_sum_kernel
-from uncork.nn.kernels.sparse_rows import sparse_rows_kernel
-from uncork.nn.kernels.transforms import STEPS
-from uncork.nn.kernels.wide_residual import wide_residual_kernel
+from uncork.nn.kernels.ends import GIVEN, MEAN, ONES, add, losses_kernel, prepare_kernel
+from uncork.nn.kernels.entmax import WIDEST
+from uncork.nn.kernels.launch import Repeated, ceiling, launch, on_its_device, power_of_two
+from uncork.nn.kernels.lists import (
+    candidates_kernel,
+    flatten_kernel,
+    gathered_sum_kernel,
+    refine_kernel,
+    sparse_rows_kernel,
+)
+from uncork.nn.kernels.math import STEPS, kind_of, offset_of
+from uncork.nn.kernels.residual import (
+    entmax_residual_kernel,
+    exact_residual_kernel,
+    logsumexp_kernel,
+    refined_rows_kernel,
+    residual_kernel,
+    wide_residual_kernel,
+)
 from uncork.nn.linear.problem import NOTHING, LinearOptions, LinearResult, LinearTensors, Wanted
 
 Tensor = torch.Tensor

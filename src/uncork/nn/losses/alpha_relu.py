@@ -71,7 +71,7 @@ class AlphaReLUFamily(Family):
         alpha, tau = parameters
         if isinstance(alpha, Tensor) or isinstance(tau, Tensor) or not kernels.launches(z):
             return None
-        from uncork.nn.kernels.losses import alpha_relu_losses
+        from uncork.nn.kernels.alpha_relu import alpha_relu_losses
 
         return partial(alpha_relu_losses, alpha=alpha, tau=tau)
 

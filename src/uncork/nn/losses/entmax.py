@@ -68,7 +68,7 @@ class EntmaxFamily(Family):
         (alpha,) = parameters
         if isinstance(alpha, Tensor) or alpha == 1 or not kernels.launches(z):
             return None
-        from uncork.nn.kernels.losses import entmax_losses
+        from uncork.nn.kernels.entmax import entmax_losses
 
         return partial(entmax_losses, alpha=alpha)
 

@@ -33,7 +33,7 @@ class AlphaReLU(torch.autograd.Function):
     @staticmethod
     def forward(z: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
         if kernels.launches(z) and alpha_relu_kernel_takes(alpha, tau):
-            from uncork.nn.kernels.transforms import alpha_relu_forward
+            from uncork.nn.kernels.alpha_relu import alpha_relu_forward
 
             return alpha_relu_forward(z, float(alpha), tau, z.dtype)
         known = _numbers(z, alpha, tau)
@@ -152,7 +152,7 @@ def _vjp(z: Tensor, grad: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
         and kernels.launches(z, grad)
         and alpha_relu_kernel_takes(alpha, tau)
     ):
-        from uncork.nn.kernels.transforms import alpha_relu_backward
+        from uncork.nn.kernels.alpha_relu import alpha_relu_backward
 
         return alpha_relu_backward(z, grad, float(alpha), tau)
     if z.dtype != wide:

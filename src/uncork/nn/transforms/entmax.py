@@ -54,7 +54,7 @@ class Entmax(torch.autograd.Function):
         if not isinstance(alpha, Tensor) and alpha == 1:
             return _softmax(z)
         if kernels.launches(z) and not isinstance(alpha, Tensor):
-            from uncork.nn.kernels.transforms import entmax_forward
+            from uncork.nn.kernels.entmax import entmax_forward
 
             return entmax_forward(z, alpha, z.dtype)
         if runs_eagerly_on_cpu(z) and (not isinstance(alpha, Tensor) or runs_eagerly_on_cpu(alpha)):
@@ -106,7 +106,7 @@ def _softmax(z: Tensor) -> Tensor:
 def entmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
     """(diag(s) − s sᵀ/Σs) grad with s = p^{2−α}, differentiable in p, grad and alpha."""
     if not torch.is_grad_enabled() and not isinstance(alpha, Tensor) and kernels.launches(p, grad):
-        from uncork.nn.kernels.transforms import entmax_backward
+        from uncork.nn.kernels.entmax import entmax_backward
 
         return entmax_backward(p, grad, alpha, p.dtype)
     if (

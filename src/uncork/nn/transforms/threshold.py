@@ -60,7 +60,7 @@ def entmax_shift(
     """
     if floor is None:
         if guess is None and copies == 1 and v.dtype == torch.float32 and kernels.usable(v):
-            from uncork.nn.kernels.transforms import entmax_shift as entmax_shift_kernel
+            from uncork.nn.kernels.entmax import entmax_shift as entmax_shift_kernel
 
             return entmax_shift_kernel(v, alpha)
         floor = _lower_bound(v, alpha)
@@ -193,7 +193,7 @@ def power_level(v: Tensor, alpha: Alpha, exchange: Exchange | None = None) -> Te
     `exchange`: v is a part of the row, and others have the rest.
     """
     if exchange is None and v.dtype == torch.float32 and kernels.usable(v):
-        from uncork.nn.kernels.transforms import power_level as power_level_kernel
+        from uncork.nn.kernels.entmax import power_level as power_level_kernel
 
         return power_level_kernel(v, alpha.clamp(min=2) if isinstance(alpha, Tensor) else alpha)
     entries = v.shape[-1] if exchange is None else exchange.entries
