@@ -36,8 +36,8 @@ from uncork.auditing.certify.bulk import Bulk
 from uncork.auditing.certify.certifier import Certifier
 from uncork.auditing.certify.latent import Latent
 from uncork.auditing.certify.products import Device, Products
-from uncork.auditing.certify.rigour import LARGEST, add_up, mul_up, row_norms, up
 from uncork.auditing.certify.support import upper_bound
+from uncork.core.rigour import LARGEST, add_up, mul_up, row_norms, up
 from uncork.reach.probability.bounds import logit_error, logits, weighted_sums
 
 EDGES = [0.0, 5e-324, 1e-323, 2.0**-1022, 2.0**-1021, 2.0**-537, 1.0, 2.0**511, 1e308, LARGEST]

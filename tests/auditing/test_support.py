@@ -26,7 +26,7 @@ def true_maximum(
     worst = []
     for signs in itertools.product((-1, 1), repeat=len(residual)):
         r = [Fraction(a) + g * Fraction(b) for a, b, g in zip(residual, error, signs, strict=True)]
-        worst.append(support.upper_bound_exactly(box, r, constant))
+        worst.append(box.upper_bound_exactly(r, constant))
     return None if None in worst else max(w for w in worst if w is not None)
 
 

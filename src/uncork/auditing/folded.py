@@ -12,7 +12,7 @@ import numpy as np
 
 from uncork.auditing.certify.products import Device
 from uncork.core.head import Head
-from uncork.domain.affine import Affine, Centre, Matrix, Scale, Step
+from uncork.domain.affine import Affine, Constants
 
 
 class Folded:
@@ -27,26 +27,16 @@ class Folded:
         if constant.any():
             parts = [block * self.unit @ constant for _, block in head.blocks(4096)]
             self.offsets = self.offsets + np.concatenate(parts)
-        self._held: dict[tuple[int, int], Any] = {}
+        self._on: dict[int, Constants] = {}
 
     def fold(self, rows: Any, device: Device) -> Any:
         """Rows (n, d) of the head on a device, seen from u: (n, latent)."""
         if self.unit != 1:
             rows = rows * self.unit
+        on = self._on.setdefault(id(device), Constants(device))
         for step in reversed(self.view.steps):
-            if isinstance(step, Centre):
-                rows = rows - device.xp.mean(rows, axis=1, keepdims=True)
-            elif isinstance(step, Scale):
-                rows = rows * self._on(device, step, step.gain)
-            elif isinstance(step, Matrix):
-                rows = rows @ self._on(device, step, step.matrix)
+            rows = step.fold(rows, on)
         return rows
-
-    def _on(self, device: Device, step: Step, array: np.ndarray) -> Any:
-        key = id(device), id(step)
-        if key not in self._held:
-            self._held[key] = device.put(array)
-        return self._held[key]
 
     def unfold(self, directions: np.ndarray) -> np.ndarray:
         """Directions of u as directions of x with the same products: (n, latent) → (n, d)."""
@@ -67,10 +57,7 @@ def _unit(head: Head, view: Affine) -> float:
     """A power of two that keeps the folded rows from over- and underflowing; 1 nearly always."""
     size = max(float(np.abs(block).max()) for _, block in head.blocks(4096))
     for step in view.steps:
-        if isinstance(step, Scale):
-            size *= float(np.abs(step.gain).max())
-        elif isinstance(step, Matrix):
-            size *= float(np.abs(step.matrix).sum(axis=0).max())
+        size *= step.growth
     if 1e-200 < size < 1e200 or size == 0:
         return 1.0
     largest = np.frexp(size)[1] if np.isfinite(size) else 1023

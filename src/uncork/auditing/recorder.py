@@ -10,7 +10,6 @@ import numpy as np
 
 from uncork.auditing.backend import Backend
 from uncork.auditing.certify.certifier import Certifier
-from uncork.auditing.certify.rigour import row_norms
 from uncork.auditing.folded import Folded
 from uncork.auditing.proofs.formula import Formula, to_single
 from uncork.auditing.proofs.proofs import Proofs
@@ -23,6 +22,7 @@ from uncork.auditing.search.proposer import (
     Witnesses,
 )
 from uncork.auditing.search.space import Space
+from uncork.core.rigour import row_norms
 
 # A formula's margin, as a share of the logits' size, that other machines' rounding keeps.
 _ROBUST = 1e-9
@@ -47,7 +47,7 @@ class Recorder:
         folded = isinstance(space.head, Folded)
         full = len(space.to_input) == self.head.features or folded
         full = full and space.origin is None
-        if small and full and Formula.fits(space.domain) and np.isnan(space.fixed).all():
+        if small and full and Formula.fits(space.outline) and np.isnan(space.fixed).all():
             with np.errstate(over="ignore", invalid="ignore"):
                 transform = space.to_input.T @ space.to_input
                 centre = space.centre

@@ -18,7 +18,7 @@ from uncork.core.errors import UncorkError
 from uncork.core.progress import Progress, ProgressBar
 from uncork.core.text import printable
 from uncork.core.whole_file import whole_file
-from uncork.domain import Unbounded, parse_domain
+from uncork.domain import parse_domain
 from uncork.theory.lost_classes import (
     MOST_FEATURES_IN_CLOSED_FORM,
     LostClasses,
@@ -85,7 +85,7 @@ def lost(
         for case in work:
             simulated.append(simulate_lost(*case, heads=heads, seed=seed, domain=inputs))
             progress.advance(1)
-    unbounded = isinstance(inputs, Unbounded)
+    unbounded = inputs.is_everything
     rows = [_row(s, unbounded) for s in simulated]
     if plot is not None:
         from uncork.report.lost_plot import plot_lost

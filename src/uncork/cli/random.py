@@ -17,7 +17,7 @@ from uncork.cli.output import console, emit_json
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.text import printable
-from uncork.domain import Unbounded, parse_domain
+from uncork.domain import parse_domain
 from uncork.theory.random_heads import MOST_HULL_DIMENSIONS, exact_classes, random_head
 
 _STORE = "uncork.db"
@@ -218,6 +218,6 @@ def _why_not(head: Head) -> str:
         return f"{dimensions} dimensions{extra}, it is asked up to {MOST_HULL_DIMENSIONS}"
     if head.classes < dimensions + 1:
         return f"{head.classes} points span no hull in {dimensions} dimensions"
-    if head.bias is not None and not isinstance(head.domain, Unbounded):
+    if head.bias is not None and not head.domain.is_everything:
         return "with a bias that needs --domain unbounded"
     return f"domain {head.domain} does not surround 0"

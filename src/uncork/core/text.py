@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 
@@ -38,3 +39,14 @@ def visible(label: str, most: int) -> str:
 
 def _code(character: str) -> str:
     return ascii(character)[1:-1]
+
+
+def number(value: float) -> str:
+    """A number as pages write it: a true minus sign, thousands separated."""
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value == int(value) and abs(value) < 1e15:
+        text = f"{int(value):,}"
+    else:
+        text = f"{value:g}"
+    return text.replace("-", "−")

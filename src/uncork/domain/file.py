@@ -14,13 +14,12 @@ import numpy as np
 
 from uncork.core.errors import UncorkError
 from uncork.core.own_archive import open_archive, write_archive
-from uncork.domain.members import DOMAIN_NAMES, domain_from, members_of
-from uncork.domain.sets import Domain
+from uncork.domain.members import array_names, domain_from, members_of
+from uncork.domain.protocol import Domain
 
 VERSION = 1
 _KIND = "uncork domain"
 _WHAT = "a domain file"
-_NAMES = ("header", DOMAIN_NAMES)
 
 
 def write_domain(
@@ -50,7 +49,7 @@ def narrowest(array: np.ndarray) -> np.ndarray:
 
 def read_domain(path: str | os.PathLike[str]) -> tuple[Domain, dict[str, Any]]:
     """The domain of a file, and what the file says of where it comes from."""
-    with open_archive(path, _WHAT, _NAMES) as archive:
+    with open_archive(path, _WHAT, ("header", array_names())) as archive:
         header = archive.header(_KIND)
         if header.get("version") != VERSION:
             raise UncorkError(

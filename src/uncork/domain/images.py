@@ -14,27 +14,27 @@ import numpy as np
 
 from uncork.core.errors import UncorkError
 from uncork.domain.affine import Affine, Centre, Matrix, Scale, Shift, Step
-from uncork.domain.members import digest_of
-from uncork.domain.sets import Ball, Box, Domain, NormBall
+from uncork.domain.ball import NormBall
+from uncork.domain.members import Stored, Storing, digest_of
+from uncork.domain.outline import Outline
+from uncork.domain.protocol import Domain, register
 
 _LEAST_TOLERANCE = 1e-9  # whether x = A u has a solution is asked in floats
 
 
 class _Image(Domain):
-    """What images have in common. Subclasses name their arrays in `_arrays`."""
+    """What images have in common. Text cannot hold them: they have arrays."""
 
-    kind: str
+    def _given(self) -> list[str]:
+        """The names of the arrays that it has."""
+        return [name for name in self.arrays if getattr(self, name) is not None]
 
-    @property
-    def features(self) -> int | None:
-        """How many features x has; None where the domain does not say."""
-        raise NotImplementedError
+    def outline(self, features: int) -> Outline:
+        return Outline.of_everything(features, exact=False)  # searching looks at u, not at x
 
-    def _arrays(self) -> dict[str, np.ndarray | None]:
-        raise NotImplementedError
-
-    def _named(self) -> str:
-        return ", ".join(name for name, array in self._arrays().items() if array is not None)
+    @classmethod
+    def parse(cls, text: str) -> Domain:
+        raise ValueError(text)
 
     def check(self, features: int) -> None:
         if self.features is not None and self.features != features:
@@ -64,8 +64,9 @@ class _Norm(_Image):
     """x = gain ⊙ u + offset with ‖u‖₂ ≤ √d, and Σ u = 0 where the mean is taken out."""
 
     gain: np.ndarray | None
-    offset: np.ndarray | None
+    offset: np.ndarray | None = None
     centred: bool
+    title: str  # as people write it
 
     def __init__(self, gain: Any, offset: Any, features: int | None) -> None:
         self.gain = _vector(gain, f"the gain of {self.kind}")
@@ -88,8 +89,13 @@ class _Norm(_Image):
     def features(self) -> int:
         return self._features
 
-    def _arrays(self) -> dict[str, np.ndarray | None]:
-        return {"gain": self.gain, "offset": self.offset}
+    def members(self, storing: Storing) -> dict[str, Any]:
+        return {"features": self.features, **super().members(storing)}
+
+    @classmethod
+    def from_members(cls, stored: Stored) -> Domain:
+        arrays = {name: stored.array(name) for name in cls.arrays}
+        return cls(**arrays, features=stored.parts.get("features"))
 
     def affine(self, features: int) -> Affine:
         self.check(features)
@@ -158,9 +164,15 @@ class _Norm(_Image):
         return square <= self.features
 
     def __str__(self) -> str:
-        return f"{self.kind}({self._named()}) of {self.features} features"
+        return f"{self.kind}({', '.join(self._given())}) of {self.features} features"
+
+    def in_words(self, features: int) -> str:
+        given = self._given()
+        own = f" with the model's own {' and '.join(given)}" if given else ""
+        return f"every input that can leave a {self.title} over {self.features:,} features{own}"
 
 
+@register
 class LayerNorm(_Norm):
     """What leaves LayerNorm: x = gain ⊙ u + offset with Σ u = 0 and ‖u‖₂ ≤ √d.
 
@@ -168,6 +180,8 @@ class LayerNorm(_Norm):
     """
 
     kind = "layernorm"
+    title = "LayerNorm"
+    arrays = ("gain", "offset")
     centred = True
 
     def __init__(
@@ -176,6 +190,7 @@ class LayerNorm(_Norm):
         super().__init__(gain, offset, features)
 
 
+@register
 class RMSNorm(_Norm):
     """What leaves RMSNorm: x = gain ⊙ u with ‖u‖₂ ≤ √d.
 
@@ -183,12 +198,15 @@ class RMSNorm(_Norm):
     """
 
     kind = "rmsnorm"
+    title = "RMSNorm"
+    arrays = ("gain",)
     centred = False
 
     def __init__(self, gain: Any = None, *, features: int | None = None) -> None:
         super().__init__(gain, None, features)
 
 
+@register
 class Image(_Image):
     """x = matrix u + offset for u in another domain: what leaves a linear layer.
 
@@ -196,6 +214,7 @@ class Image(_Image):
     """
 
     kind = "image"
+    arrays = ("matrix", "offset")
 
     def __init__(self, inner: Domain, matrix: Any = None, offset: Any = None) -> None:
         if not isinstance(inner, Domain):
@@ -223,17 +242,14 @@ class Image(_Image):
     def features(self) -> int | None:
         if self.matrix is not None:
             return len(self.matrix)
-        return self._inner_features() if self.offset is None else len(self.offset)
+        return self.inner.features if self.offset is None else len(self.offset)
 
-    def _inner_features(self) -> int | None:
-        if isinstance(self.inner, _Image):
-            return self.inner.features
-        if isinstance(self.inner, Box) and self.inner.lower.ndim:
-            return self.inner.lower.size
-        return None
+    def members(self, storing: Storing) -> dict[str, Any]:
+        return {**super().members(storing), "inner": storing.inner(self.inner)}
 
-    def _arrays(self) -> dict[str, np.ndarray | None]:
-        return {"matrix": self.matrix, "offset": self.offset}
+    @classmethod
+    def from_members(cls, stored: Stored) -> Domain:
+        return cls(stored.inner(), stored.array("matrix"), stored.array("offset"))
 
     def affine(self, features: int) -> Affine:
         self.check(features)
@@ -255,7 +271,7 @@ class Image(_Image):
         rows = x.reshape(-1, features)
         view = self.affine(features)
         matrix, offset = view.parts()
-        u = _nearest(view.base, matrix, rows - offset)
+        u = view.base.outline(view.latent).nearest(matrix, rows - offset)
         with np.errstate(all="ignore"):
             off = np.abs(rows - u @ matrix.T - offset)
             size = np.abs(u) @ np.abs(matrix).T + np.abs(offset) + np.abs(rows)
@@ -264,56 +280,12 @@ class Image(_Image):
 
     def __str__(self) -> str:
         size = "" if self.features is None else f" of {self.features} features"
-        made = ", ".join(part for part in (self._named(), f"of {self.inner}") if part)
-        return f"image({made}){size}"
+        return f"image({', '.join([*self._given(), f'of {self.inner}'])}){size}"
 
-
-def _nearest(base: Domain, matrix: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """u of the base for which M u comes nearest to each target: (n, d) → (n, latent)."""
-    if isinstance(base, Box):
-        lower, upper = base.bounds(matrix.shape[1])
-        return np.array([_nearest_in_box(matrix, y, lower, upper) for y in targets]).reshape(
-            -1, matrix.shape[1]
-        )
-    left, values, right = np.linalg.svd(matrix, full_matrices=False)
-    kept = values > values[0] * 1e-12 if len(values) and values[0] > 0 else values > 0
-    left, values, right = left[:, kept], values[kept], right[kept]
-    turned = targets @ left  # (n, rank)
-    damping = np.zeros((len(targets), 1))
-    if isinstance(base, Ball):
-        # min ‖M u − y‖ in a ball: u = (MᵀM + κ)⁻¹Mᵀ y with the least κ ≥ 0 that fits.
-        def length(kappa: np.ndarray) -> np.ndarray:
-            return np.linalg.norm(turned * values / (values**2 + kappa), axis=1, keepdims=True)
-
-        outside = length(damping) > base.radius
-        low, high = np.zeros_like(damping), np.full_like(damping, np.inf)
-        guess = np.where(outside, (values[0] ** 2 if len(values) else 1.0) * 1e-16, 0.0)
-        for _ in range(200):
-            longer = length(guess) > base.radius
-            low, high = np.where(longer, guess, low), np.where(longer, high, guess)
-            with np.errstate(all="ignore"):
-                middle = np.where(np.isfinite(high), (low + high) / 2, guess * 4)
-            guess = np.where(outside, middle, 0.0)
-        damping = np.where(outside & np.isfinite(high), high, 0.0)
-    return (turned * values / (values**2 + damping)) @ right
-
-
-def _nearest_in_box(
-    matrix: np.ndarray, target: np.ndarray, lower: np.ndarray, upper: np.ndarray
-) -> np.ndarray:
-    from scipy.optimize import lsq_linear
-
-    bounds = (lower, np.nextafter(upper, np.inf))  # SciPy wants room between them
-    size = np.abs(matrix).max(initial=0.0) or 1.0  # and steps that its tolerances can see
-    matrix, target = matrix / size, target / size
-    # The active set method is sharp where u is determined, the other where it is not. Either may
-    # step over a bound by less than a rounding: its answer is brought back.
-    answers = [
-        lsq_linear(matrix, target, bounds, method, tol=1e-14, max_iter=10 * matrix.shape[1]).x
-        for method in ("bvls", "trf")
-    ]
-    inside = [np.clip(u, lower, upper) for u in answers]
-    return min(inside, key=lambda u: float(np.linalg.norm(matrix @ u - target)))
+    def in_words(self, features: int) -> str:
+        inner = self.inner.in_words(features if self.matrix is None else self.matrix.shape[1])
+        made = "a linear map" if self.matrix is not None else "a constant shift"
+        return f"the image under {made} of {inner}"
 
 
 def _vector(values: Any, name: str) -> np.ndarray | None:

@@ -5,49 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from uncork.core.errors import UncorkError
-from uncork.domain.sets import Ball, Box, Domain, Unbounded
+from uncork.domain.protocol import KINDS, Domain
 
 _DEEPEST = 8  # images of images
-# What the arrays of `members_of` can be called, as a regular expression.
-DOMAIN_NAMES = f"(inner_){{0,{_DEEPEST + 1}}}(lower|upper|gain|offset|matrix)"
+
+
+def array_names() -> str:
+    """What the arrays of `members_of` can be called, as a regular expression."""
+    names = sorted({name for kind in KINDS.values() for name in kind.arrays})
+    return f"(inner_){{0,{_DEEPEST + 1}}}({'|'.join(names)})"
 
 
 def members_of(domain: Domain) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """What `domain_from` reads back: a description for JSON, and its arrays by name."""
-    arrays: dict[str, np.ndarray] = {}
-    return _describe(domain, arrays, ""), arrays
-
-
-def _describe(domain: Domain, arrays: dict[str, np.ndarray], prefix: str) -> dict[str, Any]:
-    from uncork.domain.images import Image, LayerNorm, RMSNorm
-
-    def keep(name: str, array: np.ndarray) -> str:
-        arrays[prefix + name] = np.asarray(array, dtype=np.float64)
-        return prefix + name
-
-    if isinstance(domain, Unbounded):
-        return {"kind": "unbounded"}
-    if isinstance(domain, Ball):
-        return {"kind": "ball", "radius": float(domain.radius).hex()}
-    if isinstance(domain, Box):
-        return {"kind": "box", "lower": keep("lower", domain.lower),
-                "upper": keep("upper", domain.upper)}  # fmt: skip
-    if isinstance(domain, (LayerNorm, RMSNorm, Image)):
-        parts: dict[str, Any] = {"kind": domain.kind}
-        if not isinstance(domain, Image):
-            parts["features"] = domain.features
-        for name, array in domain._arrays().items():
-            if array is not None:
-                parts[name] = keep(name, array)
-        if isinstance(domain, Image):
-            parts["inner"] = _describe(domain.inner, arrays, prefix + "inner_")
-        return parts
-    raise UncorkError(f"{type(domain).__name__} is not a domain that can be stored")
+    storing = Storing({}, "")
+    return storing.describe(domain), storing.arrays
 
 
 def domain_from(
@@ -55,37 +33,56 @@ def domain_from(
 ) -> Domain:
     """The domain behind a description and its arrays, everything checked anew. `prefix` stands
     before the arrays' names."""
-    from uncork.domain.images import Image, LayerNorm, RMSNorm
-
     if not isinstance(parts, dict) or depth > _DEEPEST:
         raise UncorkError("the description of the domain is damaged")
-
-    def array(name: str) -> np.ndarray | None:
-        if name not in parts:
-            return None
-        stored = arrays[prefix + str(parts[name])]
-        if stored.dtype != np.float64 and stored.dtype != np.float32:
-            raise UncorkError(f"{parts[name]} holds {stored.dtype} values: expected floats")
-        return stored
-
     kind = parts.get("kind")
-    if kind == "unbounded":
-        return Unbounded()
-    if kind == "ball":
-        return Ball(float.fromhex(str(parts["radius"])))
-    if kind == "box":
-        lower, upper = array("lower"), array("upper")
-        if lower is None or upper is None:
-            raise UncorkError("a box needs its lower and its upper bounds")
-        return Box(lower, upper)
-    if kind == "layernorm":
-        return LayerNorm(array("gain"), array("offset"), features=parts.get("features"))
-    if kind == "rmsnorm":
-        return RMSNorm(array("gain"), features=parts.get("features"))
-    if kind == "image":
-        inner = domain_from(parts.get("inner"), arrays, depth + 1, prefix)
-        return Image(inner, array("matrix"), array("offset"))
-    raise UncorkError(f"a domain of kind {kind!r} is not known to this uncork")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise UncorkError(f"a domain of kind {kind!r} is not known to this uncork")
+    return KINDS[kind].from_members(Stored(parts, arrays, prefix, depth))
+
+
+@dataclass(frozen=True)
+class Storing:
+    """Takes in the arrays of a domain, and gives the names that its description has for them."""
+
+    arrays: dict[str, np.ndarray]
+    prefix: str  # of their names: that of the arrays of inner domains differs
+
+    def array(self, name: str, array: np.ndarray) -> str:
+        self.arrays[self.prefix + name] = np.asarray(array, dtype=np.float64)
+        return self.prefix + name
+
+    def inner(self, domain: Domain) -> dict[str, Any]:
+        return Storing(self.arrays, self.prefix + "inner_").describe(domain)
+
+    def describe(self, domain: Domain) -> dict[str, Any]:
+        if getattr(domain, "kind", None) not in KINDS:
+            raise UncorkError(f"{type(domain).__name__} is not a domain that can be stored")
+        return {"kind": domain.kind, **domain.members(self)}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A description that was read, and the arrays that it names."""
+
+    parts: dict[str, Any]
+    arrays: Mapping[str, np.ndarray]
+    prefix: str  # stands before the arrays' names
+    depth: int  # within how many images
+
+    def number(self, name: str) -> float:
+        return float.fromhex(str(self.parts[name]))
+
+    def array(self, name: str) -> np.ndarray | None:
+        if name not in self.parts:
+            return None
+        array = self.arrays[self.prefix + str(self.parts[name])]
+        if array.dtype != np.float64 and array.dtype != np.float32:
+            raise UncorkError(f"{self.parts[name]} holds {array.dtype} values: expected floats")
+        return array
+
+    def inner(self) -> Domain:
+        return domain_from(self.parts.get("inner"), self.arrays, self.depth + 1, self.prefix)
 
 
 def digest_of(domain: Domain) -> str:

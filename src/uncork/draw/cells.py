@@ -9,7 +9,6 @@ import numpy as np
 
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.domain import Box, Unbounded
 
 _MARGIN = 1.35
 _FLAT = 1e-9
@@ -52,10 +51,9 @@ def rows_of(head: Head) -> tuple[np.ndarray, np.ndarray]:
 
 def domain_bounds(head: Head) -> tuple[np.ndarray, np.ndarray]:
     """The sides of the domain, infinite where there are none."""
-    if isinstance(head.domain, Unbounded):
-        return np.full(head.features, -np.inf), np.full(head.features, np.inf)
-    if isinstance(head.domain, Box):
-        lower, upper = head.domain.bounds(head.features)
+    outline = head.domain.outline(head.features)
+    if outline.is_box:
+        lower, upper = outline.lower, outline.upper
         sides = np.abs(np.concatenate([lower, upper]))
         farthest = float(sides.max(where=np.isfinite(sides), initial=0.0))
         if farthest > _LARGEST:

@@ -10,7 +10,6 @@ import numpy as np
 from uncork.auditing import Audit, audit
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.domain import Box
 from uncork.draw import braid
 from uncork.draw.colouring import coloured
 from uncork.draw.globe import VIEW
@@ -95,7 +94,7 @@ def draw(
 def _draw_braid(
     head: Head, path: str | os.PathLike[str], extent: float | None, title: bool
 ) -> None:
-    domain = head.domain if isinstance(head.domain, Box) else None
+    domain = head.domain if head.domain.outline(head.features).is_box else None
     found = rankings(head, domain=domain)
     if found.groups:
         raise UncorkError("two classes are equal in weight and bias: they have no wall to draw")

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from uncork.core.head import Head
-from uncork.domain import Unbounded
 from uncork.draw.cells import (
     View,
     across,
@@ -37,7 +36,7 @@ def seen_of(head: Head) -> tuple[str, ...]:
     """
     if head.features == 2:
         return ("plane",)
-    small = isinstance(head.domain, Unbounded) or (np.array(domain_bounds(head)) != 0).all()
+    small = (np.array(domain_bounds(head)) != 0).all()
     return ("front", "back") if head.bias is None and small else ("solids",)
 
 

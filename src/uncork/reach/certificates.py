@@ -23,7 +23,7 @@ from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.own_archive import OwnArchive, are_ids, open_archive, write_archive
 from uncork.domain import Domain
-from uncork.domain.members import DOMAIN_NAMES, domain_from, members_of
+from uncork.domain.members import array_names, domain_from, members_of
 from uncork.reach.probability.bounds import probability_bounds
 from uncork.reach.probability.search import HighestProbability
 from uncork.reach.rank.branching import Cases, cases_bound
@@ -37,8 +37,7 @@ _VERSION = 1
 _DEEPEST = 200  # classes left out at a time
 _WHAT = "a file of uncork reach --certificates"
 _NAMES = (
-    "header", f"domain_{DOMAIN_NAMES}",
-    "probability_(class|lower|upper|input|bulk|mixture_input)",
+    "header", "probability_(class|lower|upper|input|bulk|mixture_input)",
     "rank_(class|lower|upper|input|mixtures)", "mixture_(size|class|weight|bulk)",
     *sparse_file.NAMES,
 )  # fmt: skip
@@ -111,7 +110,7 @@ def write_certificates(found: Certificates, path: str | os.PathLike[str]) -> Non
 
 def read_certificates(path: str | os.PathLike[str], head: Head) -> Certificates:
     """Read a file back, checking its form against the head; what it claims is still unproven."""
-    with open_archive(path, _WHAT, _NAMES) as archive:
+    with open_archive(path, _WHAT, (*_NAMES, f"domain_{array_names()}")) as archive:
         return _read(archive, head)
 
 

@@ -14,7 +14,7 @@ from uncork.auditing.backend import Backend
 from uncork.auditing.folded import searched
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.domain import Ball, Box, Domain
+from uncork.domain import Domain
 
 _INSIDE = 1 - 1e-12  # a proposal must not leave a ball by rounding
 
@@ -40,10 +40,9 @@ class View:
         self.bias = backend.put(offsets - np.median(offsets))
         if not bool(backend.xp.all(backend.xp.isfinite(self.rows))):
             raise UncorkError("the weights are too large for reach: its sums would overflow")
-        self.lower, self.upper = np.full(self.width, -np.inf), np.full(self.width, np.inf)
-        if isinstance(self.base, Box):
-            self.lower, self.upper = (b.copy() for b in self.base.bounds(self.width))
-        self.radius = self.base.radius * _INSIDE if isinstance(self.base, Ball) else np.inf
+        self.outline = self.base.outline(self.width)
+        self.lower, self.upper = self.outline.lower.copy(), self.outline.upper.copy()
+        self.radius = self.outline.radius * _INSIDE
 
     def logits(self, u: Any) -> Any:
         """z at each u, up to a constant of u: (n, m) → (n, C)."""
@@ -55,7 +54,7 @@ class View:
         if np.isfinite(self.radius):
             norms = np.linalg.norm(u, axis=1, keepdims=True)
             u = u * np.minimum(1.0, self.radius / np.maximum(norms, 1e-300))
-        return u
+        return u if self.outline.exact else self.base.pulled_in(u)
 
     def somewhere(self, count: int) -> np.ndarray:
         """An input of the set, so many times, for classes of which nothing better is known."""

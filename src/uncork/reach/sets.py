@@ -19,14 +19,14 @@ import numpy as np
 from uncork.auditing.backend import Backend
 from uncork.auditing.certify.balance import balance_of
 from uncork.auditing.certify.certifier import Certifier
-from uncork.auditing.certify.rigour import row_norms
-from uncork.auditing.certify.support import upper_bound, upper_bound_exactly
+from uncork.auditing.certify.support import upper_bound
 from uncork.auditing.search.exact import Limit, alternative
 from uncork.auditing.search.mixtures import balanced
 from uncork.auditing.search.space import Space
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.domain import Box, Domain
+from uncork.core.rigour import row_norms
+from uncork.domain import Domain
 from uncork.reach.limits import check_sizes
 
 _ROUNDS = 200
@@ -239,7 +239,7 @@ class _Programme:
         for row, weight in zip(self._rows(pairs), weights, strict=True):
             total = [a - weight * b for a, b in zip(total, row, strict=True)]
         seen, shift = self.certifier.latent.back_exactly(total[:-1])
-        upper = upper_bound_exactly(self.certifier.base, seen, total[-1] + shift)
+        upper = self.certifier.base.upper_bound_exactly(seen, total[-1] + shift)
         return upper is not None and upper <= 0
 
     def _rows(self, pairs: np.ndarray) -> list[list[Fraction]]:
@@ -260,14 +260,7 @@ class _Programme:
         head, base = certifier.head, certifier.base
         rows = self._rows(pairs)
         height = [Fraction(0)] * head.features + [Fraction(-1)]
-        sides = []
-        if isinstance(base, Box):
-            for sign, bounds in zip((1, -1), reversed(base.bounds(head.features)), strict=True):
-                for k, bound in enumerate(bounds.tolist()):
-                    if np.isfinite(bound):
-                        side = [Fraction(0)] * (head.features + 1)
-                        side[k], side[-1] = Fraction(sign), -sign * Fraction(bound)
-                        sides.append(side)
+        sides = base.outline(head.features).sides_exactly()
         try:
             kind, values = alternative([*rows, height], sides, time.monotonic() + _SECONDS)
         except Limit:

@@ -26,7 +26,7 @@ import numpy as np
 
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.domain import Box, Domain, Unbounded
+from uncork.domain import Domain
 from uncork.reach.limits import check_sizes
 
 HOW = ("norm", "bias")
@@ -279,9 +279,10 @@ def _surrounds_zero(domain: Domain, features: int) -> bool:
 
 def _inside(domain: Domain, features: int) -> np.ndarray:
     """A point well inside the domain: 0 where it is one."""
-    if _surrounds_zero(domain, features) or not isinstance(domain, Box):
+    outline = domain.outline(features)
+    if _surrounds_zero(domain, features) or not outline.is_box:
         return np.zeros(features)
-    lower, upper = domain.bounds(features)
+    lower, upper = outline.lower, outline.upper
     middle = np.where(
         np.isinf(upper), np.where(np.isinf(lower), 0.0, lower + 1.0),
         np.where(np.isinf(lower), upper - 1.0, (lower + upper) / 2),
@@ -296,10 +297,11 @@ def _fitting(
 
     `matrix` is M, or F where the witnesses are u of an image.
     """
-    if isinstance(domain, Unbounded):
+    if domain.is_everything:
         return np.inf
-    if isinstance(domain, Box):
-        lower, upper = domain.bounds(len(centre))
+    outline = domain.outline(len(centre))
+    if outline.is_box:
+        lower, upper = outline.lower, outline.upper
         fits = np.inf
         for _, block in head.blocks(_BLOCK):
             steps = block - apex if matrix is None else (block - apex) @ matrix

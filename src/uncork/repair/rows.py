@@ -27,7 +27,6 @@ import numpy as np
 from uncork.auditing import Audit, Verdict
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.domain import Ball, Box
 from uncork.reach.limits import SMALLEST
 from uncork.reach.searched_head import View
 from uncork.repair.bias_increases import certified_depths
@@ -312,13 +311,7 @@ def longest_input(view: View) -> float:
     affine = view.domain.affine(view.head.features)
     shift = np.linalg.norm(affine.image(np.zeros(affine.latent))) if affine.steps else 0.0
     stretch = np.linalg.norm(affine.parts()[0], 2) if affine.steps else 1.0
-    if isinstance(view.base, Ball):
-        inner = view.base.outer
-    elif isinstance(view.base, Box):
-        inner = float(np.linalg.norm(np.maximum(np.abs(view.lower), np.abs(view.upper))))
-    else:
-        inner = np.inf
-    return float(stretch * inner + shift) * (1 + 1e-9)
+    return float(stretch * view.outline.longest + shift) * (1 + 1e-9)
 
 
 def _reach(surface: Surface, lost: np.ndarray) -> float:

@@ -20,7 +20,6 @@ import numpy as np
 from uncork.auditing import Verdict
 from uncork.auditing import audit as make_audit
 from uncork.core.head import Head
-from uncork.domain import Ball, Box, Unbounded
 from uncork.reach.searched_head import View
 from uncork.repair.repair import Repairing
 from uncork.repair.surface import Programme, Surface
@@ -81,12 +80,8 @@ def _solid(head: Head) -> bool:
     """Whether the domain has an inside, and x is chosen from it directly."""
     if head.domain.affine(head.features).steps:
         return False
-    if isinstance(head.domain, Box):
-        lower, upper = head.domain.bounds(head.features)
-        return bool((lower < upper).all())
-    return isinstance(head.domain, Unbounded) or (
-        isinstance(head.domain, Ball) and head.domain.radius > 0
-    )
+    outline = head.domain.outline(head.features)
+    return outline.exact and bool((outline.lower < outline.upper).all())
 
 
 def _corners(

@@ -13,7 +13,7 @@ from uncork.auditing.result import Audit
 from uncork.core.reading import Reading
 from uncork.loading.odd_rows import OddRows, odd_rows
 from uncork.report.neighbours import nearest_rows, row_norms, runners_up
-from uncork.report.wording import Asked, answer, checking_commands, in_words, on_the_command_line
+from uncork.report.wording import Asked, answer, checking_commands, on_the_command_line
 
 THIEVES = 8  # of a mixture, the largest shares
 NEAREST = 4
@@ -88,7 +88,7 @@ def shown_audit(
         "features": audit.features,
         "dtype": audit.dtype,
         "bias": audit.has_bias,
-        "assumed": in_words(audit.domain, audit.features),
+        "assumed": audit.domain.in_words(audit.features),
         "domain": audit.domain.spec(),
         "origin": "" if asked is None else asked.origin,
         "check": checking_commands(audit.source, domain, audit.has_bias, asked),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
-from uncork.domain import Ball, Box, Domain, Image, LayerNorm, RMSNorm
+from uncork.domain import Domain
 
 
 def answer(counts: Mapping[str, int], whole: int, some: bool, approximate: bool) -> str:
@@ -35,54 +32,9 @@ def answer(counts: Mapping[str, int], whole: int, some: bool, approximate: bool)
     return text
 
 
-def number(value: float) -> str:
-    """A number as pages write it: a true minus, thousands apart."""
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if value == int(value) and abs(value) < 1e15:
-        text = f"{int(value):,}"
-    else:
-        text = f"{value:g}"
-    return text.replace("-", "−")
-
-
-def in_words(domain: Domain, features: int) -> str:
-    """The inputs that were taken to be possible."""
-    if isinstance(domain, Box):
-        lower, upper = (np.unique(bound) for bound in domain.bounds(features))
-        if len(lower) == len(upper) == 1:
-            if np.isinf(upper[0]) and np.isfinite(lower[0]):  # what leaves a ReLU or a SiLU
-                return f"every input with each feature at least {number(lower[0])}"
-            return (
-                f"every input with each feature between {number(lower[0])} and {number(upper[0])}"
-            )
-        return (
-            f"every input with each feature in its own range, all within {number(lower[0])} and "
-            f"{number(upper[-1])}"
-        )
-    if isinstance(domain, Ball):
-        return f"every input of Euclidean length at most {number(domain.radius)}"
-    if isinstance(domain, (LayerNorm, RMSNorm)):
-        name = "LayerNorm" if isinstance(domain, LayerNorm) else "RMSNorm"
-        parts = [
-            what
-            for what, array in (("gain", domain.gain), ("offset", domain.offset))
-            if array is not None
-        ]
-        own = f" with the model's own {' and '.join(parts)}" if parts else ""
-        return f"every input that can leave a {name} over {domain.features:,} features{own}"
-    if isinstance(domain, Image):
-        inner = in_words(
-            domain.inner, features if domain.matrix is None else domain.matrix.shape[1]
-        )
-        made = "a linear map" if domain.matrix is not None else "a constant shift"
-        return f"the image under {made} of {inner}"
-    return "every input there is, however large"
-
-
 def on_the_command_line(domain: Domain) -> str:
     """What `--domain` takes: the text of a plain domain, `auto` for what only the model holds."""
-    return "auto" if isinstance(domain, (LayerNorm, RMSNorm, Image)) else domain.spec()
+    return domain.spec() if domain.forms else "auto"
 
 
 @dataclass(frozen=True)

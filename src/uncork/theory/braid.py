@@ -25,7 +25,7 @@ import numpy as np
 from uncork.auditing.search.exact import alternative
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.domain import Box, Domain, Unbounded
+from uncork.domain import Domain, Unbounded
 from uncork.theory import counting
 from uncork.theory.walls import Row, Walls, difference
 
@@ -204,28 +204,20 @@ def logit(row: Row, x: Sequence[Fraction]) -> Fraction:
 
 def _sides(domain: Domain, features: int) -> list[list[Fraction]]:
     """Rows g with g·(x, 1) ≤ 0 inside the domain."""
-    if isinstance(domain, Unbounded):
-        return []
-    if not isinstance(domain, Box):
+    outline = domain.outline(features)
+    if not outline.is_box:
         raise UncorkError(f"rankings are enumerated over ℝᵈ or a box, not over {domain}")
-    lower, upper = domain.bounds(features)
-    if (lower >= upper).any():
+    if (outline.lower >= outline.upper).any():
         raise UncorkError("the box is flat: rankings are enumerated over boxes with an inside")
-    sides = []
-    for j in range(features):
-        for sign, bound in ((1, float(upper[j])), (-1, float(lower[j]))):
-            if math.isfinite(bound):
-                side = [Fraction(0)] * (features + 1)
-                side[j], side[-1] = Fraction(sign), -sign * Fraction(bound)
-                sides.append(side)
-    return sides
+    return outline.sides_exactly()
 
 
 def _start(domain: Domain, features: int) -> list[Fraction]:
     """A point inside."""
-    if not isinstance(domain, Box):
-        return [Fraction(0)] * features
-    lower, upper = (np.clip(bound, -1e300, 1e300).tolist() for bound in domain.bounds(features))
+    outline = domain.outline(features)
+    lower, upper = (
+        np.clip(bound, -1e300, 1e300).tolist() for bound in (outline.lower, outline.upper)
+    )
     return [(Fraction(a) + Fraction(b)) / 2 for a, b in zip(lower, upper, strict=True)]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.domain import Domain, Unbounded
+from uncork.domain import Domain
 
 INITS = ("normal", "uniform")
 MOST_HULL_DIMENSIONS = 9  # beyond this a hull of some hundred points no longer fits into memory
@@ -93,7 +93,7 @@ def exact_classes(head: Head) -> np.ndarray | None:
     if dimensions > MOST_HULL_DIMENSIONS or head.classes < dimensions + 1:
         return None
     if head.bias is not None:
-        if not isinstance(head.domain, Unbounded):
+        if not head.domain.is_everything:
             return None
         return upper_hull_vertices(head.rows(0, head.classes), head.offsets)
     # A neighbourhood of 0 is enough: its corners at a tiny scale must lie in the domain.

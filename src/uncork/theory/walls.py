@@ -17,9 +17,9 @@ from functools import cached_property
 
 import numpy as np
 
-from uncork.auditing.certify.rigour import integers
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
+from uncork.core.rigour import integers
 from uncork.theory import counting
 
 Pair = tuple[int, int]

@@ -16,7 +16,6 @@ import numpy as np
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.text import visible
-from uncork.domain import Box, Unbounded
 
 MOST_CLASSES = 10  # as many as the page has colours for
 _LARGEST = 1e6  # what the page's own fields take
@@ -88,10 +87,9 @@ def _as_json(head: Head) -> str:
 
 def _box(head: Head) -> float | None:
     """The half-width of the box that inputs are in; None for the whole plane."""
-    if isinstance(head.domain, Unbounded):
-        return None
-    if isinstance(head.domain, Box):
-        lower, upper = head.domain.bounds(head.features)
+    outline = head.domain.outline(head.features)
+    if outline.is_box:
+        lower, upper = outline.lower, outline.upper
         half = float(upper[0])
         if 0 < half <= _LARGEST and (upper == half).all() and (lower == -half).all():
             return half

@@ -12,7 +12,7 @@ from uncork.core.errors import UncorkError
 from uncork.domain import Domain, parse_domain
 from uncork.report.neighbours import nearest_rows, row_norms, runners_up
 from uncork.report.rows import Blend, Shown, Summary, base_name
-from uncork.report.wording import answer, checking_commands, in_words, on_the_command_line
+from uncork.report.wording import answer, checking_commands, on_the_command_line
 from uncork.store import Store, StoredAudit
 from uncork.web.queries import (
     class_with_label,
@@ -99,7 +99,7 @@ def _facts(audit: StoredAudit, some: bool) -> dict[str, Any]:
         "dtype": audit.dtype,
         "bias": audit.has_bias,
         "assumed": (
-            f"every input of {audit.domain}" if domain is None else in_words(domain, audit.features)
+            f"every input of {audit.domain}" if domain is None else domain.in_words(audit.features)
         ),
         "domain": audit.domain,
         "check": checking_commands(audit.source, option, audit.has_bias),

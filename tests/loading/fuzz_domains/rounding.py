@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from uncork.domain import Domain, Image
-from uncork.domain.images import _nearest
 from uncork.loading.onnx.domain import _LINEAR, Arriving
 from uncork.loading.onnx.file import OnnxModel
 from uncork.loading.onnx.intervals import Arithmetic
@@ -72,7 +71,7 @@ def in_the_image(domain: Image, rows: np.ndarray, given: np.ndarray, model: Onnx
     view = domain.affine(rows.shape[1])
     matrix, offset = view.parts()
     matrix, away = matrix / error[:, None], (rows - offset) / error
-    u = _nearest(view.base, matrix, away)
+    u = view.base.outline(view.latent).nearest(matrix, away)
     rest = np.linalg.norm(away - u @ matrix.T, axis=1)
     return np.asarray(rest <= np.sqrt(rows.shape[1]) * (1 + 1e-6))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from uncork.auditing.certify.latent import Latent
-from uncork.auditing.certify.rigour import TINY, UNIT, add_up, gamma
+from uncork.core.rigour import TINY, UNIT, add_up, gamma
 
 
 @dataclass(frozen=True)

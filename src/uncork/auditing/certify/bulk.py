@@ -21,8 +21,8 @@ import numpy as np
 
 from uncork.auditing.certify.latent import Latent
 from uncork.auditing.certify.products import Device
-from uncork.auditing.certify.rigour import UNIT, add_up, gamma, row_norms, up
 from uncork.core.head import Head
+from uncork.core.rigour import UNIT, add_up, gamma, row_norms, up
 
 _SAFE = 1e100  # no square of a safe number over- or underflows
 

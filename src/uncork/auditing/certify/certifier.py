@@ -4,7 +4,7 @@ Everything here is a statement about the real numbers that the stored weights ar
 is used with a-priori error bounds (Higham, *Accuracy and Stability of Numerical Algorithms*, §3.1):
 a dot product of n terms, summed in any order, fused or not, errs by at most γ_n Σ|a_k||b_k| with
 γ_n = n·u/(1 − n·u), plus n times the smallest normal number for products that underflow. How bounds
-are multiplied and added is said in `rigour`. What they leave open is settled in integers.
+are multiplied and added is said in `core.rigour`. What they leave open is settled in integers.
 `docs/certificates.md` gives the argument in full.
 
 Two claims are checked:
@@ -14,7 +14,8 @@ Two claims are checked:
   every x, so t is never strictly first.
 
 Where D is an image x = F(u) of a plain set (what leaves a LayerNorm, say), a witness is given as u,
-and Σ λ_i (z_t − z_i) is bounded as a function of u: see `latent`.
+and Σ λ_i (z_t − z_i) is bounded as a function of u: see `latent`. What a plain set adds to a proof,
+its support and what it contains, the domain says itself: it is trusted as this code is.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ from uncork.auditing.certify.bulk import Bulk
 from uncork.auditing.certify.digits import most_bits
 from uncork.auditing.certify.latent import Latent
 from uncork.auditing.certify.products import MOST_FEATURES32, Device, Products, Tilted
-from uncork.auditing.certify.rigour import (
+from uncork.auditing.certify.support import finite_part, part_below_zero, upper_bound
+from uncork.auditing.proofs.verdict import Mixture, Witness
+from uncork.core.head import Head
+from uncork.core.rigour import (
     LARGEST,
     SMALLEST,
     TINY,
@@ -44,16 +48,7 @@ from uncork.auditing.certify.rigour import (
     mul_up,
     row_norms,
 )
-from uncork.auditing.certify.support import (
-    contains_exactly,
-    finite_part,
-    part_below_zero,
-    upper_bound,
-    upper_bound_exactly,
-)
-from uncork.auditing.proofs.verdict import Mixture, Witness
-from uncork.core.head import Head
-from uncork.domain import Ball, Box, Domain, Unbounded
+from uncork.domain import Domain, Unbounded
 
 EXACT_PAIRS = 20_000  # pairs (input, class) settled in integers before a block is refused
 _EXACT_SIZE = 200_000  # numbers in a mixture's rows up to which it is also tried exactly
@@ -161,14 +156,9 @@ class Certifier:
 
     def _inside(self, u: Any) -> np.ndarray:
         """Whether each u lies in the set it may be chosen from: (n,)."""
-        if isinstance(u, np.ndarray) or isinstance(self.base, Ball):
-            return self.base.contains(self.device.get(u))
-        xp, put = self.device.xp, self.device.put
-        inside = xp.all(xp.isfinite(u), axis=1)
-        if isinstance(self.base, Box):
-            lower, upper = (put(b.copy()) for b in self.base.bounds(self.latent.width))
-            inside = inside & xp.all((u >= lower) & (u <= upper), axis=1)
-        return self.device.get(inside)
+        if isinstance(u, np.ndarray):
+            return self.base.contains(u)
+        return self.base.contains_on(self.device, u)
 
     @cached_property
     def _most_bits(self) -> int:
@@ -190,7 +180,7 @@ class Certifier:
         if not self._short([*(witness.numerators or ()), witness.denominator]):
             return float("nan")
         u = witness.fractions()
-        if len(u) != self.latent.width or not contains_exactly(self.base, u):
+        if len(u) != self.latent.width or not self.base.contains_exactly(u):
             return float("nan")
         others = np.setdiff1d(np.arange(self.head.classes), self._own_group(t, groups or {}))
         return self._exact_margin(t, self.latent.forward_exactly(u), others)
@@ -398,10 +388,8 @@ class Certifier:
         if total <= 0:
             return float("nan")
         seen, constant = self.latent.back_exactly(residual[:-1])
-        upper = upper_bound_exactly(self.base, seen, residual[-1] + constant)
-        if upper is None or (upper > 0 and isinstance(self.base, Ball)):
-            return float("nan")  # of a ball only the sign is exact, and this one proves nothing
-        return lower_float(-upper / total)
+        upper = self.base.upper_bound_exactly(seen, residual[-1] + constant)
+        return float("nan") if upper is None else lower_float(-upper / total)
 
 
 def _lead_down(own: Any, rivals: Any) -> Any:

@@ -7,16 +7,12 @@ m (p + log₂ m) bits. A proof with longer numbers was not made here, and is not
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from functools import cached_property
-
-import numpy as np
 
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.domain import Box, Domain
-from uncork.domain.affine import Centre, Matrix, Scale
+from uncork.core.rigour import whole_bits
+from uncork.domain import Domain
 
 _WIDEST = 32 << 10  # digits a feature, where the head is not at hand to tell
 _MINORS = 8  # no number is made of more of them
@@ -26,16 +22,10 @@ _BESIDES = 1 << 16  # cheap, and more than any small head needs
 def most_bits(head: Head, domain: Domain) -> int:
     """No whole number of an exact proof for this head has more bits."""
     view = domain.affine(head.features)
-    sides = view.base.bounds(view.latent) if isinstance(view.base, Box) else ()
+    outline = view.base.outline(view.latent)
     rows = (block for _, block in head.blocks(4096))
-    bits = _bits([head.offsets, *sides]) + _bits(rows)
-    for step in view.steps:
-        if isinstance(step, Centre):
-            bits += 2 * view.latent.bit_length()
-        elif isinstance(step, Scale):
-            bits += _bits([step.gain])
-        else:
-            bits += _bits([step.matrix if isinstance(step, Matrix) else step.offset])
+    bits = whole_bits([head.offsets, outline.lower, outline.upper]) + whole_bits(rows)
+    bits += sum(step.bits(view.latent) for step in view.steps)
     size = view.latent + 3
     return _MINORS * size * (bits + size.bit_length()) + _BESIDES
 
@@ -65,14 +55,3 @@ class WholeNumbers:
 def most_named(latent: int) -> int:
     """No exact mixture of the solver names more classes: they are a basis."""
     return latent + 2
-
-
-def _bits(arrays: Iterable[np.ndarray]) -> int:
-    """How long these numbers and one are, as whole numbers over one power of two."""
-    low, high = 0, 1
-    for array in arrays:
-        size = np.abs(array[np.isfinite(array) & (array != 0)])
-        if len(size):
-            low = min(low, math.frexp(float(size.min()))[1] - 54)
-            high = max(high, math.frexp(float(size.max()))[1])
-    return high - low + 8

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uncork.auditing.certify.rigour import TINY, UNIT, gamma, row_norms
 from uncork.core.head import Head
+from uncork.core.rigour import TINY, UNIT, gamma, row_norms
 
 if TYPE_CHECKING:
     from uncork.auditing.folded import Folded

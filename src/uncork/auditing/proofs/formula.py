@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from uncork.auditing.certify.products import Device
-from uncork.auditing.certify.rigour import row_norms
 from uncork.core.head import Head
-from uncork.domain import Ball, Box, Domain
+from uncork.core.rigour import row_norms
+from uncork.domain import Domain
+from uncork.domain.outline import Outline
 
 _OTHERWISE = 1e-12  # how differently two machines may round a direction, as a share of its terms
 _FAR = 1e4  # how far out an input lies where the domain sets no bound
@@ -61,33 +62,32 @@ class Formula:
         A component of the direction that is all cancellation, scaled up, is all rounding.
         """
         xp, put = device.xp, device.put
-        if not isinstance(domain, (Box, Ball)):
+        outline = domain.outline(inputs.shape[1])
+        if not (outline.has_sides or outline.is_round):
             return np.ones(len(classes), dtype=bool)
         away = xp.abs(device.take(head, classes) - put(self.centre))
         noise = away @ put(np.abs(self.transform.astype(np.float64)))
         noise = noise * put(_OTHERWISE * scales.astype(np.float64))[:, None]
-        if isinstance(domain, Ball):
+        if outline.is_round:
             norms = device.get(row_norms(xp.abs(inputs) + noise, xp))
-            return norms <= domain.radius
-        lower, upper = (put(b.copy()) for b in domain.bounds(inputs.shape[1]))
+            return norms <= outline.radius
+        lower, upper = put(outline.lower.copy()), put(outline.upper.copy())
         inside = (inputs - noise >= lower) & (inputs + noise <= upper)
         return device.get(xp.all(inside, axis=1))
 
     @staticmethod
-    def fits(domain: Domain) -> bool:
+    def fits(outline: Outline) -> bool:
         """Whether scaling alone brings any direction into the domain."""
-        if isinstance(domain, Box):
-            return bool((domain.lower < 0).all() and (domain.upper > 0).all())
-        return True
+        return outline.surrounds_zero
 
     @staticmethod
     def scales(domain: Domain, directions: Any, device: Device) -> np.ndarray:
         """The length, a hair below the largest that fits, for each direction: (n,) in float32."""
-        xp = device.xp
-        if isinstance(domain, Ball):
-            limit = domain.radius / device.get(row_norms(directions, xp))
-        elif isinstance(domain, Box) and np.isfinite(domain.upper).any():
-            lower, upper = (device.put(b.copy()) for b in domain.bounds(directions.shape[1]))
+        xp, outline = device.xp, domain.outline(directions.shape[1])
+        if outline.is_round:
+            limit = outline.radius / device.get(row_norms(directions, xp))
+        elif np.isfinite(outline.upper).any():
+            lower, upper = (device.put(b.copy()) for b in (outline.lower, outline.upper))
             # 1/room: how much of its side each feature of the direction takes up.
             taken = xp.where(directions > 0, directions / upper, directions / lower)
             limit = 1 / device.get(xp.max(taken, axis=1))

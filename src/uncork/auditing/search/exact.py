@@ -10,7 +10,8 @@ where g_s are the sides of a box. If there is one, the λ_i are the mixture; if 
 prices are a direction (x·s, s) with s > 0 that puts t strictly before every row considered.
 
 A ball has no sides. Where only directions matter they are not needed; where lengths do, `nearest`
-says how far from the origin the class's region begins. Where inputs are x = F(u), rows are those
+says how far from the origin the class's region begins. Other sets have the sides of their outline,
+and further ones that cut off what was found outside them. Where inputs are x = F(u), rows are those
 that u sees, and what is found is u.
 """
 
@@ -24,7 +25,6 @@ from fractions import Fraction
 import numpy as np
 
 from uncork.auditing.certify.latent import Latent
-from uncork.auditing.certify.rigour import integers
 from uncork.auditing.proofs.verdict import Mixture, Witness
 from uncork.auditing.search.nearest import decide_in_ball
 from uncork.auditing.search.proposer import (
@@ -37,7 +37,9 @@ from uncork.auditing.search.proposer import (
 )
 from uncork.auditing.search.space import Space
 from uncork.core.head import Head
-from uncork.domain import Ball, Box, Domain
+from uncork.core.rigour import integers
+from uncork.domain import Domain
+from uncork.domain.outline import Outline
 
 _ADDED = 8  # violated rows added at a time
 _MOST_NUMBERS = 1 << 25  # in a tableau: whole numbers of any length, so gigabytes of them
@@ -84,8 +86,9 @@ def decide_exactly(
     deadline = time.monotonic() + seconds
     rows = ExactRows(head, Latent(domain, head.features), t, repeats, deadline)
     base = rows.latent.base
-    _check_size(base, rows.latent.width)
-    sides = _sides(base, rows.latent.width)
+    outline = base.outline(rows.latent.width)
+    _check_size(outline)
+    sides = outline.sides_exactly()
     height = [Fraction(0)] * rows.latent.width + [Fraction(-1)]
     working = [int(i) for i in dict.fromkeys(int(i) for i in start) if i != t]
     while True:
@@ -94,18 +97,31 @@ def decide_exactly(
         if kind == "mixture":
             return _as_mixture(working, values[: len(working)])
         u = [v / values[-1] for v in values[:-1]]
-        if isinstance(base, Ball) and rows.only_direction_matters:
+        if outline.is_round and rows.only_direction_matters:
             norm = sum(v * v for v in u)
             if norm > 0:
-                u = [v * Fraction(base.radius) / (1 + norm) for v in u]
+                u = [v * Fraction(outline.radius) / (1 + norm) for v in u]
         worst = rows.not_below(u)
         if worst:
             working.extend(worst)
-        elif isinstance(base, Ball) and sum(v * v for v in u) > base.square:
-            found = decide_in_ball(rows, base.square, u, working)
+        elif base.contains_exactly(u):
+            return _as_witness(u)
+        elif outline.exact and outline.square is not None:
+            found = decide_in_ball(rows, outline.square, u, working)
             return _as_witness(found) if isinstance(found, list) else _as_mixture(*found)
         else:
-            return _as_witness(u)
+            sides.append(_cut(base, u))
+
+
+def _cut(base: Domain, u: list[Fraction]) -> list[Fraction]:
+    """The side g·(x, 1) ≤ 0 of a set that cuts off an input outside it."""
+    normal = base.normal(np.array([float(v) for v in u]))
+    if normal is not None:
+        exact = [Fraction(v) for v in normal.tolist()]
+        bound = base.support_exactly(exact)
+        if bound is not None and sum(a * b for a, b in zip(exact, u, strict=True)) > bound:
+            return [*exact, -bound]
+    raise Limit(f"an input outside {base} is not cut off by any side that is known")
 
 
 class ExactRows:
@@ -165,29 +181,12 @@ def _minus(a: list[Fraction], b: list[Fraction]) -> list[Fraction]:
     return [p - q for p, q in zip(a, b, strict=True)]
 
 
-def _check_size(domain: Domain, features: int) -> None:
+def _check_size(outline: Outline) -> None:
     """Raise `Limit` where the tableau is too large before any class is in it."""
-    sides = 0
-    if isinstance(domain, Box):
-        sides = sum(int(np.isfinite(bounds).sum()) for bounds in domain.bounds(features))
+    features = len(outline.lower)
+    sides = sum(int(np.isfinite(bounds).sum()) for bounds in (outline.lower, outline.upper))
     if features * (features + sides) > _MOST_NUMBERS:
         raise Limit(f"exact arithmetic is not for {features:,} features and {sides:,} sides")
-
-
-def _sides(domain: Domain, features: int) -> list[list[Fraction]]:
-    """Rows g with g·(x·s, s) ≤ 0 inside the box."""
-    if not isinstance(domain, Box):
-        return []
-    lower, upper = domain.bounds(features)
-    rows = []
-    for j in range(features):
-        for sign, bound in ((1, float(upper[j])), (-1, float(lower[j]))):
-            if math.isfinite(bound):
-                row = [Fraction(0)] * (features + 1)
-                row[j] = Fraction(sign)
-                row[-1] = -sign * Fraction(bound)
-                rows.append(row)
-    return rows
 
 
 def alternative(

@@ -16,7 +16,6 @@ from uncork.auditing.search.proposer import Proposal, Proposer, Search, Witnesse
 from uncork.auditing.search.space import Space
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.domain import Box, Unbounded
 
 PATIENCE = 2500
 # The paper's programme asks for a radius of at least this much, well above the solver's tolerance.
@@ -182,10 +181,9 @@ def _chebyshev(
 
 
 def _box(head: Head) -> tuple[np.ndarray, np.ndarray]:
-    if isinstance(head.domain, Unbounded):
-        return np.full(head.features, -np.inf), np.full(head.features, np.inf)
-    if isinstance(head.domain, Box):
-        return head.domain.bounds(head.features)
+    outline = head.domain.outline(head.features)
+    if outline.is_box:
+        return outline.lower, outline.upper
     raise UncorkError(
         f"the reference algorithms know boxes and the unbounded domain, not {head.domain}"
     )

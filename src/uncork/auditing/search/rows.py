@@ -18,7 +18,6 @@ from uncork.auditing.proofs.verdict import Mixture
 from uncork.auditing.search.mixtures import mixtures_from_duals
 from uncork.auditing.search.proposer import Mixtures, Proposal, Proposer, Search, Witnesses
 from uncork.auditing.search.space import Space
-from uncork.domain import Box
 
 if TYPE_CHECKING:
     import highspy
@@ -104,7 +103,7 @@ def decide_by_rows(space: Space, t: int) -> tuple[np.ndarray | None, Mixture | N
         worst = [int(i) for i in _largest(lead, _ADDED) if lead[i] >= 0]
         new_sides = []
         if not inside:
-            cut = space.ball_side(x)
+            cut = space.cut(x)
             if cut is not None:
                 new_sides.append(cut)
             elif len(sides):
@@ -125,8 +124,8 @@ def decide_by_rows(space: Space, t: int) -> tuple[np.ndarray | None, Mixture | N
 
 def _into(space: Space, x: np.ndarray) -> np.ndarray:
     """An input that is outside the domain by rounding, moved onto its side."""
-    if isinstance(space.domain, Box):
-        return np.clip(x, *space.domain.bounds(len(x)))
+    if not space.outline.is_round:
+        return np.clip(x, space.outline.lower, space.outline.upper)
     moved = space.backend.get(space.clip(space.backend.asarray(x[None, :])))
     return np.asarray(moved, dtype=np.float64)[0]
 

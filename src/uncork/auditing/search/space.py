@@ -8,6 +8,7 @@ A direction y = (y_x, y_0) with y_0 > 0 stands for the input x = σ Kᵀy_x / y_
 so with y_0 as one more coordinate everything is homogeneous. Where only the direction of x matters
 (no bias, and a domain that every direction enters) β and y_0 are left out. The sides of a box
 are further rows g·y ≤ 0; a ball is a cone (`cone`), or tangent rows made where they are needed.
+Of any other set the space holds the outline, which may be larger; what is proposed is pulled in.
 
 Where the domain is an image x = F(u), the space is that of u: rows and biases are those that u
 sees (`folded`), the domain is the plain set of u, and every input here is a u.
@@ -16,6 +17,7 @@ sees (`folded`), the domain is the plain set of u, and every input here is a u.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,8 @@ from uncork.auditing.folded import Folded, searched
 from uncork.auditing.search.cone import BallCone
 from uncork.core.head import Head
 from uncork.domain import Ball, Box, Domain
-from uncork.domain.affine import Affine, Shift
+from uncork.domain.affine import Affine
+from uncork.domain.outline import Outline
 
 _ROWS = 8192
 _HELD_BYTES = 256 << 20  # points are also held in float64 up to this size
@@ -49,7 +52,9 @@ class Space:
         self.repeats = np.flatnonzero(self.representative != np.arange(head.classes))
         bias = self.head.offsets
         self.features = self.head.features
-        self.fixed = _fixed_features(self.domain, self.features)  # (d,) value, or NaN where free
+        self.outline = self.domain.outline(self.features)
+        self._cuts: list[tuple[np.ndarray, float]] = []  # normals, and how far the set goes there
+        self.fixed = self.outline.fixed  # (d,) value, or NaN where free
         fixed = ~np.isnan(self.fixed)
         if fixed.any():
             at = np.where(fixed, self.fixed, 0.0)
@@ -58,11 +63,14 @@ class Space:
         # Weights are brought near one by a power of two, so that no square overflows.
         self._unit = self._free * magnitude_unit(self.head, backend)
         constant_bias = bool((bias == bias[0]).all())
-        self._room: Box | None = None
-        if constant_bias and isinstance(self.domain, Box) and _has_corner_at_zero(self.domain):
+        self._room: Outline | None = None
+        if constant_bias and not self.domain.is_cone and _has_corner_at_zero(self.outline):
             # All classes tie at x = 0, so only the cone matters that the box is there.
-            self._room, self.domain = self.domain, _cone_at_zero(self.domain)
-        self.lifted = not (constant_bias and _only_direction_matters(self.domain))
+            self._room, self.domain = self.outline, _cone_at_zero(self.outline)
+            self.outline = self.domain.outline(self.features)
+        # Whether every direction can be scaled into the domain, or the domain is a cone.
+        directed = self.domain.is_cone or self.outline.surrounds_zero
+        self.lifted = not (constant_bias and directed)
         self.centre = self._mean()
         self.to_input, self.from_input = self._whitening()  # K (k, d), and y_x = x @ (d, k)
         self.bias_centre = float(bias.mean())
@@ -153,7 +161,7 @@ class Space:
 
         None for very many features: they would take as much memory squared, and the box is so wide
         then that what wins hardly ever needs them. What does need them is left undecided."""
-        counts = isinstance(self.domain, Box) and (self.lifted or self.domain.is_cone)
+        counts = self._sides_count
         free = np.flatnonzero(self._free)
         if not counts or back.shape[1] >= len(free) or len(free) > _MOST_UNSEEN:
             return np.zeros((0, self.features))
@@ -230,10 +238,12 @@ class Space:
             return self.backend.get(x).astype(np.float64) + self.origin
         if self._room is not None:
             x = np.asarray(self.backend.get(x), dtype=np.float64)
-            lower, upper = self._room.bounds(self.features)
             # How much of its side each feature takes up.
-            taken = np.where(x > 0, x / upper, np.where(x < 0, x / lower, 0.0))
+            below, above = x / self._room.lower, x / self._room.upper
+            taken = np.where(x > 0, above, np.where(x < 0, below, 0.0))
             return x * (_INSIDE / np.maximum(taken.max(axis=-1, keepdims=True), 1e-300))
+        if not self.outline.exact:
+            return self.domain.pulled_in(self.backend.get(x))
         return x
 
     def sharp_inputs(self, y: np.ndarray) -> np.ndarray:
@@ -241,7 +251,7 @@ class Space:
         x = y[:, : len(self.to_input)] @ self.to_input
         if self.lifted:
             x *= self.bias_scale / np.where(y[:, -1:] > 0, y[:, -1:], 1.0)
-        return x
+        return np.asarray(x)
 
     def directions(self, x: Any) -> Any:
         """The direction that stands for each input: (n, d) → (n, width)."""
@@ -263,15 +273,15 @@ class Space:
 
         A bounded domain is entered at `share` of the way from the origin to its side.
         """
-        xp, domain = self.backend.xp, self.domain
+        xp, outline = self.backend.xp, self.outline
         tiny = xp.full_like(x[:, :1], 1e-30)
-        if isinstance(domain, Ball):
+        if outline.is_round:
             norm = xp.sqrt(xp.sum(x * x, axis=1, keepdims=True))
-            return x * (share * domain.radius * _INSIDE / xp.maximum(norm, tiny))
+            return x * (share * outline.radius * _INSIDE / xp.maximum(norm, tiny))
         largest = xp.max(xp.abs(x), axis=1, keepdims=True)
-        if not isinstance(domain, Box):
+        if not outline.has_sides:
             return x * (share * _FAR / xp.maximum(largest, tiny))
-        lower, upper = domain.bounds(self.features)
+        lower, upper = outline.lower, outline.upper
         bound = np.minimum(np.abs(lower), np.abs(upper))
         if not np.isfinite(np.maximum(np.abs(lower), np.abs(upper))).any():
             bound = np.full_like(bound, _FAR)
@@ -285,15 +295,15 @@ class Space:
 
     def clip(self, x: Any) -> Any:
         """The nearest input of the domain, a hair inside."""
-        xp, domain = self.backend.xp, self.domain
-        if isinstance(domain, Ball):
+        xp, outline = self.backend.xp, self.outline
+        if outline.is_round:
             norm = xp.sqrt(xp.sum(x * x, axis=1, keepdims=True))
-            limit = domain.radius * _INSIDE
+            limit = outline.radius * _INSIDE
             return x * xp.minimum(
                 xp.ones_like(norm), limit / xp.maximum(norm, xp.full_like(norm, 1e-30))
             )
-        if isinstance(domain, Box):
-            lower, upper = domain.bounds(self.features)
+        if outline.has_sides:
+            lower, upper = outline.lower, outline.upper
             put = self.backend.asarray
             x = xp.minimum(xp.maximum(x, put(_shrunk(lower, upper))), put(-_shrunk(-upper, -lower)))
         return x
@@ -302,9 +312,9 @@ class Space:
 
     def sides(self) -> np.ndarray:
         """Unit rows g with g·y ≤ 0 inside the box: (number of finite sides, width)."""
-        if not isinstance(self.domain, Box) or not (self.lifted or self.domain.is_cone):
+        if not self._sides_count:
             return np.zeros((0, self.width))
-        lower, upper = self.domain.bounds(self.features)
+        lower, upper = self.outline.lower, self.outline.upper
         free = np.isnan(self.fixed)
         rows = []
         for sign, bounds in ((1.0, upper), (-1.0, lower)):
@@ -317,24 +327,55 @@ class Space:
         norms = np.linalg.norm(joined, axis=1, keepdims=True)
         return joined / np.where(norms > 0, norms, 1.0)
 
-    def ball_side(self, x: np.ndarray) -> np.ndarray | None:
-        """The unit row that cuts off an input outside the ball: (width,)."""
-        if not isinstance(self.domain, Ball) or not self.lifted:
+    @property
+    def _sides_count(self) -> bool:
+        """Whether flat sides say more than that every direction can be scaled into the domain."""
+        return self.outline.has_sides and (self.lifted or self.domain.is_cone)
+
+    def cut(self, x: np.ndarray) -> np.ndarray | None:
+        """The unit row that cuts off an input outside a set that is not all sides: (width,)."""
+        if not self.lifted:
             return None
-        return self.tangents(x[None] / np.linalg.norm(x))[0]
+        if self.outline.is_round:
+            return self.tangents(x[None] / np.linalg.norm(x))[0]
+        if self.outline.exact:
+            return None
+        known = self._known_cut(x)
+        return self._new_cut(x) if known is None else known
+
+    def _new_cut(self, x: np.ndarray) -> np.ndarray | None:
+        normal = self.domain.normal(x)
+        if normal is None:
+            return None
+        bound = self.domain.support(normal, np.zeros_like(normal)).value
+        self._cuts.append((normal, bound))
+        return self._known_cut(x)
+
+    def _known_cut(self, x: np.ndarray) -> np.ndarray | None:
+        """The deepest of the cuts made so far, for whatever class; None where x is outside by
+        rounding, if at all."""
+        depth, best = 1e-9, None
+        for normal, bound in self._cuts:
+            out = (normal @ x - bound) / float(np.abs(normal) @ np.abs(x) or 1.0)
+            if out > depth:
+                depth, best = out, self._unit_rows(normal[None], np.array([bound]))[0]
+        return best
 
     def tangents(self, outward: np.ndarray) -> np.ndarray:
         """Unit rows g with g·y ≤ 0 on the ball, touching it at unit inputs: (n, d) → (n, width)."""
-        assert isinstance(self.domain, Ball)
-        rows = outward @ self.to_input.T * self.bias_scale
-        rows = np.column_stack([rows, np.full(len(rows), -self.domain.radius)])
+        return self._unit_rows(outward, np.full(len(outward), self.outline.radius))
+
+    def _unit_rows(self, normals: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+        """Unit rows g with g·y ≤ 0 where n·x ≤ bound: (n, d), (n,) → (n, width)."""
+        rows = normals @ self.to_input.T * self.bias_scale
+        rows = np.column_stack([rows, -bounds])
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
     def ball_cone(self) -> BallCone | None:
         """The ball as a cone of directions, where lengths matter."""
-        if not isinstance(self.domain, Ball) or not self.lifted:
+        if not self.outline.is_round or not self.lifted:
             return None
-        return BallCone(self.to_input, self.bias_scale, self.domain.radius, self.backend)
+        return BallCone(self.to_input, self.bias_scale, self.outline.radius, self.backend)
 
 
 def magnitude_unit(head: Head | Folded, backend: Backend) -> float:
@@ -344,27 +385,13 @@ def magnitude_unit(head: Head | Folded, backend: Backend) -> float:
     return 2.0 ** float(np.clip(-np.frexp(largest)[1], -1000, 1000)) if largest > 0 else 1.0
 
 
-def _fixed_features(domain: Domain, features: int) -> np.ndarray:
-    if isinstance(domain, Box):
-        lower, upper = domain.bounds(features)
-        return np.where(lower == upper, lower, np.nan)
-    return np.full(features, np.nan)
-
-
-def _only_direction_matters(domain: Domain) -> bool:
-    """Whether every direction can be scaled into the domain, or the domain is a cone."""
-    if isinstance(domain, Box) and not domain.is_cone:
-        return bool((domain.lower < 0).all() and (domain.upper > 0).all())
-    return True
-
-
-def _has_corner_at_zero(box: Box) -> bool:
-    """Whether x = 0 lies in the box, on its side, and the box is not a cone already."""
+def _has_corner_at_zero(box: Outline) -> bool:
+    """Whether x = 0 lies in the box, on its side."""
     inside = (box.lower <= 0).all() and (box.upper >= 0).all()
-    return bool(inside and ((box.lower == 0) | (box.upper == 0)).any() and not box.is_cone)
+    return bool(box.is_box and inside and ((box.lower == 0) | (box.upper == 0)).any())
 
 
-def _cone_at_zero(box: Box) -> Box:
+def _cone_at_zero(box: Outline) -> Box:
     return Box(np.where(box.lower < 0, -np.inf, 0.0), np.where(box.upper > 0, np.inf, 0.0))
 
 
@@ -372,19 +399,19 @@ def _about_zero(view: Affine, head: Head) -> tuple[Affine, np.ndarray | None]:
     """Where there is no bias and x = 0 is the image of some u₀ well inside a ball, the ball around
     u₀, from u₀: directions are then all that matters. And u₀; None where it is not so."""
     constant = view.image(np.zeros(view.latent))
-    bias = head.offsets
-    if not isinstance(view.base, Ball) or not constant.any() or (bias != bias[0]).any():
+    bias, ball = head.offsets, view.base.outline(view.latent)
+    around = ball.exact and ball.is_round
+    if not around or not constant.any() or (bias != bias[0]).any():
         return view, None
     if view.rank < view.features:  # x = 0 is not to be expected
         return view, None
     matrix = view.parts()[0]
     origin, _, rank, _ = np.linalg.lstsq(matrix, -constant)
-    room = view.base.radius - float(np.linalg.norm(origin))
+    room = ball.radius - float(np.linalg.norm(origin))
     missed = np.linalg.norm(matrix @ origin + constant) > 1e-9 * np.linalg.norm(constant)
-    if missed or rank < view.features or not room > 0.01 * view.base.radius:
+    if missed or rank < view.features or not room > 0.01 * ball.radius:
         return view, None
-    linear = tuple(step for step in view.steps if not isinstance(step, Shift))
-    return Affine(Ball(room * _INSIDE), linear, view.latent, view.features), origin
+    return replace(view.linear_part, base=Ball(room * _INSIDE)), origin
 
 
 def _shrunk(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:

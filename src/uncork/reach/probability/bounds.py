@@ -24,7 +24,7 @@ import numpy as np
 
 from uncork.auditing.certify.certifier import Certifier
 from uncork.auditing.certify.products import Tilted
-from uncork.auditing.certify.rigour import UNIT, gamma, row_norms
+from uncork.core.rigour import UNIT, gamma, row_norms
 
 FUNCTIONS = 2.0**-40  # how far exp and log are trusted
 _SMALLEST = 708.0  # exp(−708) is a normal float: of what exp makes below, nothing is trusted

@@ -21,7 +21,7 @@ from uncork.core.class_ids import class_ids
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.progress import Progress, ProgressBar
-from uncork.domain import Box, Domain, Unbounded
+from uncork.domain import Domain
 from uncork.reach.limits import check_sizes, check_temperature
 from uncork.reach.probability.bounds import probability_bounds
 from uncork.reach.probability.newton import maximise
@@ -141,9 +141,8 @@ def _search(
 
 def is_infinite(view: View) -> bool:
     """Whether u may be as large as you like."""
-    return isinstance(view.base, Unbounded) or (
-        isinstance(view.base, Box) and not np.isfinite([view.lower, view.upper]).all()
-    )
+    sides = np.isfinite([view.lower, view.upper]).all()
+    return not (sides or np.isfinite(view.radius))
 
 
 def _principal(view: View) -> np.ndarray:

@@ -23,7 +23,6 @@ import numpy as np
 
 from uncork.auditing.backend import Backend, choose_backend
 from uncork.auditing.certify.certifier import Certifier
-from uncork.auditing.certify.rigour import row_norms
 from uncork.auditing.duplicates import equal_classes
 from uncork.auditing.proofs.verdict import Mixture, Verdict
 from uncork.auditing.result import Audit
@@ -31,6 +30,7 @@ from uncork.auditing.search.space import Space
 from uncork.core.class_ids import class_ids
 from uncork.core.head import Head
 from uncork.core.progress import Progress, ProgressBar
+from uncork.core.rigour import row_norms
 from uncork.domain import Domain
 from uncork.reach.limits import check_sizes
 from uncork.reach.rank.branching import Branching, Cases, cases_bound

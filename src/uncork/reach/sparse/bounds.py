@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from uncork.auditing.certify.certifier import Certifier
-from uncork.auditing.certify.rigour import UNIT, gamma
 from uncork.auditing.proofs.verdict import Mixture
+from uncork.core.rigour import UNIT, gamma
 from uncork.reach.probability.bounds import FUNCTIONS, logit_error, logits, weighted_sums
 from uncork.reach.sparse.newton import derivative, threshold
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import numpy as np
 
 from uncork.auditing.proofs.verdict import Mixture
-from uncork.domain import Ball
 from uncork.reach.searched_head import View
 from uncork.reach.sparse.newton import derivative, threshold
 
@@ -31,7 +30,7 @@ def solve(
     `start` is what smoothing by `epsilon` ended with; `bulk` is the weight, for each unit of the
     mixture's, that a proof will add on all classes: the mixture leans against it.
     """
-    if isinstance(view.base, Ball):
+    if np.isfinite(view.radius):
         return None
     rows = view.backend.get(view.rows)
     bias = view.backend.get(view.bias)

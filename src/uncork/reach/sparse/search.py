@@ -22,7 +22,7 @@ from uncork.core.class_ids import class_ids
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.progress import Progress, ProgressBar
-from uncork.domain import Ball, Domain
+from uncork.domain import Domain
 from uncork.reach.limits import check_sizes, check_temperature
 from uncork.reach.probability.search import is_infinite, witnesses
 from uncork.reach.searched_head import View
@@ -145,7 +145,7 @@ class _Search:
         """Both bounds for some of the classes, level by level of the smoothing."""
         begin: Any = np.array(starts) if starts else None
         epsilon, shrink = _FIRST, _SHRINK if self.searched <= _SMOOTH else _SLOWLY
-        linear = self.searched == 2 and not isinstance(self.view.base, Ball)
+        linear = self.searched == 2 and not np.isfinite(self.view.radius)
         last = _EDGES if linear else _LAST if self.searched <= _SMOOTH else _KINKS
         left = part
         while len(left) and epsilon >= last:

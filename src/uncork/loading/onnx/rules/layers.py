@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uncork.domain import Box, Unbounded
+from uncork.domain import Unbounded
+from uncork.domain.outline import Outline
 from uncork.loading.onnx.assumptions import Assumption
 from uncork.loading.onnx.linear import dense
 from uncork.loading.onnx.rows import Linear
@@ -161,8 +162,9 @@ def linear(ranges: Ranges, node: Any) -> Value:
         raise Nothing("its shape is not known")
     label = value.label if inner is not None and value.label else f"{features} values"
     bounds = np.asarray(-np.inf), np.asarray(np.inf)
-    if isinstance(inner, Box):
-        bounds = _products(value, found.matrix, found.offset, inner, features)
+    outline = None if inner is None else inner.outline(features)
+    if outline is not None and outline.is_box and outline.has_sides:
+        bounds = _products(value, found.matrix, found.offset, outline)
         shape = [1] * len(dims)
         shape[found.axis] = rows if bounds[0].ndim else 1
         bounds = bounds[0].reshape(shape), bounds[1].reshape(shape)
@@ -175,9 +177,9 @@ def linear(ranges: Ranges, node: Any) -> Value:
 
 
 def _products(
-    value: Value, matrix: np.ndarray, offset: np.ndarray | None, box: Box, features: int
+    value: Value, matrix: np.ndarray, offset: np.ndarray | None, box: Outline
 ) -> tuple[np.ndarray, np.ndarray]:
-    low, high = box.bounds(features)
+    low, high = box.lower, box.upper
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         return np.asarray(-np.inf), np.asarray(np.inf)
     positive, negative = np.maximum(matrix, 0.0), np.minimum(matrix, 0.0)
@@ -186,5 +188,5 @@ def _products(
     if offset is not None:
         lower, upper, size = lower + offset, upper + offset, size + np.abs(offset)
     a = value.kind.floats
-    slack = (features + 8) * 4 * a.unit * size
+    slack = (len(low) + 8) * 4 * a.unit * size
     return a.outward(lower - slack, upper + slack)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from small_heads import quick
-from uncork.auditing.certify.rigour import TINY, UNIT, gamma, integers, lower_float, row_norms
+from uncork.core.rigour import TINY, UNIT, gamma, integers, lower_float, row_norms
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 tiny = st.integers(-5, 5).map(lambda n: n * 5e-324)

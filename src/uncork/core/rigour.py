@@ -1,4 +1,4 @@
-"""Rounding, bounded: the few facts about float64 that the certifier stands on.
+"""Rounding, bounded: the few facts about float64 that the certifier and the domains stand on.
 
 A bound is made of sums and products of numbers that are zero or more. Every operation gives at
 least a share 1 − u of the true result, and a product that underflows a further η = 2⁻¹⁰⁷⁵ less. So
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -88,8 +89,28 @@ def lower_float(value: Fraction) -> float:
     return min(result, -SMALLEST)
 
 
+def upper_float(value: Fraction) -> float:
+    """A float no less than the fraction."""
+    try:
+        result = float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -LARGEST
+    return math.nextafter(result, math.inf) if Fraction(result) < value else result
+
+
 def integers(values: np.ndarray) -> tuple[list[int], int]:
     """Floats as whole numbers over one power of two, exactly: (numerators, denominator)."""
     ratios = [float(v).as_integer_ratio() for v in values]
     denominator = max(q for _, q in ratios)  # all are powers of two
     return [p * (denominator // q) for p, q in ratios], denominator
+
+
+def whole_bits(arrays: Iterable[np.ndarray]) -> int:
+    """How many bits these numbers and one have, as whole numbers over one power of two."""
+    low, high = 0, 1
+    for array in arrays:
+        size = np.abs(array[np.isfinite(array) & (array != 0)])
+        if len(size):
+            low = min(low, math.frexp(float(size.min()))[1] - 54)
+            high = max(high, math.frexp(float(size.max()))[1])
+    return high - low + 8
