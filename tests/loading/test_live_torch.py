@@ -52,7 +52,7 @@ class Narrower(nn.Linear):
 @pytest.mark.parametrize(
     "last",
     [
-        lambda: unn.ArgmaxableLinear(3, 5), lambda: unn.EntmaxHead(3, 5), Computed,
+        lambda: unn.ArgmaxableLinear(3, 5), lambda: unn.heads.EntmaxHead(3, 5), Computed,
         lambda: nn.utils.parametrizations.weight_norm(nn.Linear(3, 5)), lambda: Narrower(3, 5),
     ],
 )  # fmt: skip

@@ -4,7 +4,7 @@ import torch
 
 from uncork.nn.heads import HEADS
 
-SPARSE = ("entmax", "sparsemax", "alpha-relu")
+SPARSE = ("entmax", "sparsemax", "alpha-relu", "normmax")
 LIKELIHOOD = [name for name in HEADS if name not in SPARSE]
 MIXTURES = ("mos", "moc", "mos-sigsoftmax")
 OPTIONS = {

@@ -67,6 +67,7 @@ def test_sparse_heads_have_the_losses_of_their_logits(name):
     expected = {
         "entmax": lambda: F.entmax_loss(logits, target, alpha=1.5, label_smoothing=0.1),
         "sparsemax": lambda: F.sparsemax_loss(logits, target, label_smoothing=0.1),
+        "normmax": lambda: F.normmax_loss(logits, target, label_smoothing=0.1),
         "alpha-relu": lambda: F.alpha_relu_loss(
             logits, target, alpha=1.5, tau=-0.3, label_smoothing=0.1
         ),
@@ -136,10 +137,10 @@ class LargestTensor(TorchDispatchMode):
 
 @pytest.mark.parametrize("name", HEADS)
 def test_no_tensor_of_rows_times_classes_is_made(name, monkeypatch):
-    from uncork.nn import linear_blocks
+    from uncork.nn.linear import blocks
 
     monkeypatch.setattr(chunks, "ON_CPU", 3000)
-    monkeypatch.setattr(linear_blocks, "BLOCK_ELEMENTS", 3000)
+    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 3000)
     rows, classes = 64, 100
     head = made(name, 4, classes, components=2) if name in MIXTURES else made(name, 4, classes)
     hidden, target = batch(rows, 4, classes)
@@ -154,7 +155,7 @@ def test_a_mixture_of_one_is_a_softmax():
     with torch.no_grad():
         head.contexts.projection.weight.copy_(torch.eye(4))
         head.contexts.projection.bias.zero_()
-    plain = unn.SoftmaxHead(4, 7, weight=head.weight, dtype=torch.float64)
+    plain = unn.heads.SoftmaxHead(4, 7, weight=head.weight, dtype=torch.float64)
     plain.bias = head.bias
     hidden, target = batch()
     torch.testing.assert_close(head.log_probabilities(hidden), plain.log_probabilities(hidden))
@@ -278,8 +279,8 @@ def test_a_mixture_of_ten_trains_in_one_and_a_half_softmaxes_memory():
         return torch.cuda.max_memory_allocated() - held
 
     settings = {"device": "cuda", "dtype": torch.bfloat16}
-    plain = unn.SoftmaxHead(512, 50_000, **settings)
-    mixture = unn.MixtureOfSoftmaxes(512, 50_000, components=10, **settings)
+    plain = unn.heads.SoftmaxHead(512, 50_000, **settings)
+    mixture = unn.heads.MixtureOfSoftmaxes(512, 50_000, components=10, **settings)
     hidden = torch.randn(4096, 512, requires_grad=True, **settings)
     target = torch.randint(0, 50_000, (4096,), device="cuda")
     mixture.loss(hidden[:8], target[:8])  # compiles its kernels

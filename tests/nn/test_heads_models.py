@@ -277,7 +277,7 @@ def test_a_linear_of_any_module_is_replaced_by_name():
     again.load_state_dict(network.state_dict())
     x = torch.randn(5, 3)
     assert torch.equal(again(x), network(x))
-    head = unn.MixtureOfContexts(4, 6, components=2)
+    head = unn.heads.MixtureOfContexts(4, 6, components=2)
     unn.heads.replace(again, head, name="2")
     assert again[2] is head
 
@@ -305,9 +305,9 @@ def test_what_it_cannot_do_is_said(tmp_path):
     with pytest.raises(UncorkError, match="one of softmax"):
         unn.heads.replace(model, "moss")
     with pytest.raises(UncorkError, match="takes no options"):
-        unn.heads.replace(model, unn.SoftmaxHead(16, VOCABULARY), components=3)
+        unn.heads.replace(model, unn.heads.SoftmaxHead(16, VOCABULARY), components=3)
     with pytest.raises(UncorkError, match="the layer it replaces"):
-        unn.heads.replace(model, unn.SoftmaxHead(16, 7))
+        unn.heads.replace(model, unn.heads.SoftmaxHead(16, 7))
     with pytest.raises(UncorkError, match="name of a Linear"):
         unn.heads.replace(torch.nn.Linear(3, 4), "mos")
     with pytest.raises(UncorkError, match="got ReLU"):

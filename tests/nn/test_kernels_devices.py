@@ -47,11 +47,11 @@ def test_kernels_are_launched_on_the_device_of_their_tensors(devices, device, en
 
 def test_every_launcher_has_its_device_chosen():
     pytest.importorskip("triton")
-    from uncork.nn import linear_slices
     from uncork.nn.kernels import alpha_relu, ends, entmax, losses
+    from uncork.nn.linear import cuda
 
     launchers = [
-        linear_slices._compute, ends.scale, ends.add, losses.reduced, losses.loss_backward,
+        cuda._compute, ends.scale, ends.add, losses.reduced, losses.loss_backward,
         entmax.entmax_forward, entmax.entmax_shift, entmax.power_level, entmax.entmax_losses,
         entmax.entmax_backward, alpha_relu.alpha_relu_forward, alpha_relu.alpha_relu_backward,
         alpha_relu.alpha_relu_losses,

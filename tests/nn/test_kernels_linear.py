@@ -9,44 +9,47 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 import uncork.nn.functional as F  # noqa: E402
-from uncork.nn import (  # noqa: E402
-    linear_blocks,
-    linear_lists,
-    linear_parts,
-    linear_slices,
-    linear_whole_rows,
-)
-from uncork.nn.linear_rows import NOTHING, LinearOptions, LinearTensors, Wanted  # noqa: E402
-from uncork.nn.linear_ways import compute  # noqa: E402
+from uncork.nn.linear import blocks as torch_blocks  # noqa: E402
+from uncork.nn.linear import cuda  # noqa: E402
+from uncork.nn.linear.autograd import compute  # noqa: E402
+from uncork.nn.linear.problem import NOTHING, LinearOptions, LinearTensors, Wanted  # noqa: E402
+from uncork.nn.losses import LOSSES  # noqa: E402
 
 from .with_kernels import DEVICE, MARKS, ON_GPU, kernels_on  # noqa: E402
 
 pytestmark = MARKS
 ROWS, CLASSES, FEATURES = 5, 205, 12  # three slices, and five classes left over
 
+
+def entmax(alpha, **more):
+    return LinearOptions(LOSSES["entmax"], (alpha,), **more)
+
+
+def alpha_relu(alpha, **more):
+    return LinearOptions(LOSSES["alpha_relu"], (alpha,), **more)
+
+
 CASES = {
-    "alpha_relu": LinearOptions(1.5, True),
-    "alpha_relu smoothed": LinearOptions(1.5, True, label_smoothing=0.1),
-    "alpha_relu 1.3 capped": LinearOptions(1.3, True, softcap=4.0),
-    "entmax": LinearOptions(1.5, False),
-    "entmax smoothed": LinearOptions(1.5, False, label_smoothing=0.1),
-    "entmax smoothed capped": LinearOptions(1.5, False, label_smoothing=0.1, softcap=4.0),
-    "sparsemax capped": LinearOptions(2.0, False, softcap=3.0),
-    "entmax 1.2": LinearOptions(1.2, False),
-    "entmax 3": LinearOptions(3.0, False),
-    "softmax": LinearOptions(1.0, False),
-    "softmax smoothed capped": LinearOptions(1.0, False, label_smoothing=0.1, softcap=3.0),
+    "alpha_relu": alpha_relu(1.5),
+    "alpha_relu smoothed": alpha_relu(1.5, label_smoothing=0.1),
+    "alpha_relu 1.3 capped": alpha_relu(1.3, softcap=4.0),
+    "entmax": entmax(1.5),
+    "entmax smoothed": entmax(1.5, label_smoothing=0.1),
+    "entmax smoothed capped": entmax(1.5, label_smoothing=0.1, softcap=4.0),
+    "sparsemax capped": entmax(2.0, softcap=3.0),
+    "entmax 1.2": entmax(1.2),
+    "entmax 3": entmax(3.0),
+    "softmax": entmax(1.0),
+    "softmax smoothed capped": entmax(1.0, label_smoothing=0.1, softcap=3.0),
 }
 
 
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch):
-    monkeypatch.setattr(linear_slices, "MOST_BYTES", ROWS * 4 * 80)
-    monkeypatch.setattr(linear_whole_rows, "BLOCK_BYTES", {True: 4 * 3 * 208, False: 4 * 3 * 208})
-    monkeypatch.setattr(linear_slices, "SMALL", 0)
-    monkeypatch.setattr(
-        linear_slices, "slice_width", lambda rows, classes, size, room: min(80, classes)
-    )
+    monkeypatch.setattr(cuda, "MOST_BYTES", ROWS * 4 * 80)
+    monkeypatch.setattr(cuda, "BLOCK_BYTES", {True: 4 * 3 * 208, False: 4 * 3 * 208})
+    monkeypatch.setattr(cuda, "SMALL", 0)
+    monkeypatch.setattr(cuda, "slice_width", lambda rows, classes, size, room: min(80, classes))
 
 
 def made(scale=1.0, bias=True, weighted=False):
@@ -71,7 +74,7 @@ def computed(tensors, options, wanted):
 def exact(tensors, options, wanted):
     wide = [t if t is None or not t.is_floating_point() else t.double().cpu() for t in tensors]
     wide[4] = wide[4].cpu()
-    return linear_blocks.compute(LinearTensors(*wide[:6]), wide[6], options, wanted)
+    return torch_blocks.compute(LinearTensors(*wide[:6]), wide[6], options, wanted)
 
 
 def assert_same(got, expected, tolerance=1e-5):
@@ -85,9 +88,9 @@ def assert_same(got, expected, tolerance=1e-5):
 @pytest.fixture
 def wide_rows(monkeypatch):
     """Whole rows as those of large vocabularies: more than a multiprocessor holds, many tiles."""
-    monkeypatch.setattr(linear_whole_rows, "WIDEST", 0)
-    monkeypatch.setattr(linear_whole_rows, "LANES", 32)
-    monkeypatch.setattr(linear_lists.Lists, "collect", classmethod(lambda cls, head: None))
+    monkeypatch.setattr(cuda, "WIDEST", 0)
+    monkeypatch.setattr(cuda, "LANES", 32)
+    monkeypatch.setattr(cuda.Lists, "collect", classmethod(lambda cls, head: None))
 
 
 @pytest.mark.parametrize("way", ["as it comes", "dense", "float32", "small"])
@@ -97,9 +100,9 @@ def test_losses_and_gradients_equal_the_twin(name, way, monkeypatch):
     tensors = made(bias="1.2" not in name, weighted="smoothed" in name)
     wanted = Wanted(True, True, tensors[2] is not None, options.fixed)
     if way == "small":
-        monkeypatch.setattr(linear_slices, "SMALL", 10**12)
+        monkeypatch.setattr(cuda, "SMALL", 10**12)
     elif way != "as it comes":
-        monkeypatch.setattr(linear_lists.Lists, "collect", classmethod(lambda cls, head: None))
+        monkeypatch.setattr(cuda.Lists, "collect", classmethod(lambda cls, head: None))
     if way == "float32":
         options = LinearOptions(**{**options.__dict__, "float32_accumulation": True})
     with kernels_on():
@@ -128,7 +131,7 @@ def test_a_peak_anywhere_in_a_wide_row(others, alpha, place, wide_rows):
     """The tiles that a guess is made from see it, or do not."""
     tensors = made({"flat": 0.0, "much alike": 1e-3, "spread": 1.0}[others], bias=False)
     tensors[1][place] = 5.0
-    options, wanted = LinearOptions(alpha, False), Wanted(True, True, False, False)
+    options, wanted = entmax(alpha), Wanted(True, True, False, False)
     with kernels_on():
         got = computed(tensors, options, wanted)
     assert_same(got, exact(tensors, options, wanted), tolerance=2e-5)
@@ -144,7 +147,7 @@ def test_classes_ruled_out_by_a_bias_in_a_wide_row(alpha, allowed, level, wide_r
     barred = torch.full_like(tensors[2], -torch.inf)
     barred[allowed] = tensors[2][allowed] + level
     tensors[2] = barred
-    options, wanted = LinearOptions(alpha, False), Wanted(True, True, True, False)
+    options, wanted = entmax(alpha), Wanted(True, True, True, False)
     with kernels_on():
         got = computed(tensors, options, wanted)
     assert_same(got, exact(tensors, options, wanted), tolerance=3e-5)
@@ -155,15 +158,15 @@ def test_classes_ruled_out_by_a_bias_in_a_wide_row(alpha, allowed, level, wide_r
 def test_flat_and_peaked_logits(alpha, scale):
     """Lists overflow for the one and hold a single entry for the other."""
     tensors = made(scale, bias=False)
-    options, wanted = LinearOptions(alpha, False), Wanted(True, True, False, False)
+    options, wanted = entmax(alpha), Wanted(True, True, False, False)
     with kernels_on():
         got = computed(tensors, options, wanted)
     assert_same(got, exact(tensors, options, wanted))
 
 
 def test_lists_that_overflow_give_way(monkeypatch):
-    monkeypatch.setattr(linear_lists, "LONGEST_LIST", 32)
-    options, wanted = LinearOptions(1.5, False), Wanted(True, True, False, False)
+    monkeypatch.setattr(cuda, "LONGEST_LIST", 32)
+    options, wanted = entmax(1.5), Wanted(True, True, False, False)
     tensors = made(0.05, bias=False)
     with kernels_on():
         got = computed(tensors, options, wanted)
@@ -177,8 +180,7 @@ def in_bfloat16(tensors):
 @pytest.mark.parametrize("name", ["alpha_relu", "entmax", "sparsemax capped"])
 def test_listed_logits_of_bfloat16_are_made_exact(name, monkeypatch):
     """The product's rounding is gone: only that of the results is left."""
-    for module in (linear_lists, linear_slices):  # lists, however long
-        monkeypatch.setattr(module, "SHARE", 1.0)
+    monkeypatch.setattr(cuda, "SHARE", 1.0)  # lists, however long
     tensors = in_bfloat16(made(bias=True))
     options, wanted = CASES[name], Wanted(False, False, True, False)
     with kernels_on():
@@ -191,10 +193,9 @@ def test_listed_logits_of_bfloat16_are_made_exact(name, monkeypatch):
 def test_a_class_of_no_weight_may_be_ruled_out(name, way, monkeypatch):
     """Smoothing counts its share of 0 as nothing, not as 0 · ∞."""
     if way == "small":
-        monkeypatch.setattr(linear_slices, "SMALL", 10**12)
+        monkeypatch.setattr(cuda, "SMALL", 10**12)
     else:
-        for module in (linear_lists, linear_slices):
-            monkeypatch.setattr(module, "SHARE", 1.0)
+        monkeypatch.setattr(cuda, "SHARE", 1.0)
     tensors = made(weighted=True)
     tensors[2][7], tensors[5][7] = -torch.inf, 0.0
     options, wanted = CASES[name], Wanted(True, True, True, False)
@@ -207,7 +208,7 @@ def test_sums_for_smoothing_beyond_float16():
     g = torch.Generator().manual_seed(0)
     matrix = torch.randn(40, 60, generator=g).half().to(DEVICE)
     vector = (1e6 * torch.randn(60, generator=g)).to(DEVICE)
-    got, truth = linear_lists.times_vector(matrix, vector), matrix.double() @ vector.double()
+    got, truth = cuda.times_vector(matrix, vector), matrix.double() @ vector.double()
     assert (got.double() - truth).norm() <= 1e-5 * truth.norm()
 
 
@@ -215,9 +216,9 @@ def test_sums_for_smoothing_beyond_float16():
 @pytest.mark.parametrize("alpha", [1.0, 2.0])
 def test_a_cap_far_away_changes_little(alpha, way, monkeypatch):
     if way == "small":
-        monkeypatch.setattr(linear_slices, "SMALL", 10**12)
+        monkeypatch.setattr(cuda, "SMALL", 10**12)
     tensors = made(bias=False)
-    options, wanted = LinearOptions(alpha, False, softcap=1e6), Wanted(True, True, False, False)
+    options, wanted = entmax(alpha, softcap=1e6), Wanted(True, True, False, False)
     with kernels_on():
         got = computed(tensors, options, wanted)
     assert_same(got, exact(tensors, options, wanted), tolerance=5e-6)
@@ -225,7 +226,7 @@ def test_a_cap_far_away_changes_little(alpha, way, monkeypatch):
 
 def test_a_row_that_is_no_number_lists_no_class_that_is_not_there(monkeypatch):
     listed = []
-    collect = linear_lists.Lists.collect.__func__
+    collect = cuda.Lists.collect.__func__
 
     def watched(cls, head):
         found = collect(cls, head)
@@ -234,15 +235,14 @@ def test_a_row_that_is_no_number_lists_no_class_that_is_not_there(monkeypatch):
             listed.append(found.classes[kept])
         return found
 
-    monkeypatch.setattr(linear_lists.Lists, "collect", classmethod(watched))
-    monkeypatch.setattr(linear_lists, "SHARE", 1.0)
-    monkeypatch.setattr(linear_slices, "SHARE", 1.0)
+    monkeypatch.setattr(cuda.Lists, "collect", classmethod(watched))
+    monkeypatch.setattr(cuda, "SHARE", 1.0)
     tensors = made(4.0, bias=False)
     tensors[1][:, 1] = 0.0
     tensors[0][:, 1] = 0.0
     tensors[1][150, 1], tensors[0][3, 1] = 3e38, 10.0  # one logit of one row is +∞
     with kernels_on():
-        computed(tensors, LinearOptions(1.5, False), Wanted(True, True, False, False))
+        computed(tensors, entmax(1.5), Wanted(True, True, False, False))
     assert listed
     assert (torch.cat(listed) < CLASSES).all()
 
@@ -257,11 +257,11 @@ def test_few_positive_logits_of_bfloat16_are_made_exact_in_whole_rows(
     name, way, monkeypatch, request
 ):
     """Losses as if logits had not been rounded; gradients are, to bfloat16, once."""
-    monkeypatch.setattr(linear_slices, "SMALL", 10**12)
+    monkeypatch.setattr(cuda, "SMALL", 10**12)
     if way != "small":
         request.getfixturevalue("wide_rows")
     if way == "many tiles":  # more than there are bits in a word
-        monkeypatch.setattr(linear_whole_rows, "block_size", lambda width, most: 4)
+        monkeypatch.setattr(cuda, "block_size", lambda width, most: 4)
     options = CASES[name]
     tensors = in_bfloat16(made(bias="1.2" not in name, weighted="smoothed" in name))
     wanted = Wanted(True, True, tensors[2] is not None, options.fixed)
@@ -289,15 +289,14 @@ def test_a_bias_that_cancels_large_products_costs_no_digits(
 ):
     """Products near 64 are half a unit apart in bfloat16; their logits near 0 all differ."""
     if way == "lists":
-        for module in (linear_lists, linear_slices):
-            monkeypatch.setattr(module, "SHARE", 1.0)
+        monkeypatch.setattr(cuda, "SHARE", 1.0)
     elif way != "dense":
-        monkeypatch.setattr(linear_slices, "SMALL", 10**12)
+        monkeypatch.setattr(cuda, "SMALL", 10**12)
     if way == "wide":
         request.getfixturevalue("wide_rows")
     options = CASES[name]
     if way == "dense":
-        monkeypatch.setattr(linear_lists.Lists, "collect", classmethod(lambda cls, head: None))
+        monkeypatch.setattr(cuda.Lists, "collect", classmethod(lambda cls, head: None))
         options = dataclasses.replace(options, float32_accumulation=True)
     wanted = Wanted(False, True, True, options.fixed)
 
@@ -328,14 +327,14 @@ def test_a_bias_that_cancels_large_products_costs_no_digits(
 @pytest.mark.parametrize("stride", [0, 16, 32])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_logits_are_rounded_once_with_their_bias(dtype, stride, classes, monkeypatch):
-    monkeypatch.setattr(linear_parts, "ASIDE_BYTES", 20_000)  # a few rows at a time
+    monkeypatch.setattr(cuda, "ASIDE_BYTES", 20_000)  # a few rows at a time
     g = torch.Generator().manual_seed(0)
     x, w = torch.randn(40, 64, generator=g), torch.randn(classes, 64, generator=g) / 8
     bias = torch.randn(classes, generator=g) - 64.0
     x[:, 0], w[:, 0] = 8.0, 8.0
     x, w, bias = (tensor.to(DEVICE, dtype) for tensor in (x, w, bias))
     room = torch.empty(40, classes + stride, device=DEVICE, dtype=dtype)
-    linear_parts.put_logits(room[:, :classes], x, w.t(), bias)
+    cuda.put_logits(room[:, :classes], x, w.t(), bias)
     exact = x.double() @ w.double().T + bias.double()
     errors = (room[:, :classes].double() - exact).abs()
     assert (errors <= 1.01 * torch.finfo(dtype).eps / 2 * exact.abs() + 1e-4).all()
@@ -345,8 +344,8 @@ def test_logits_are_rounded_once_with_their_bias(dtype, stride, classes, monkeyp
 @pytest.mark.parametrize("name", ["alpha_relu", "entmax", "sparsemax capped"])
 def test_rows_with_many_positive_logits_stay_as_they_are(name, longest, wide, monkeypatch, request):
     """Some rows have lists that are too long, and none is spoilt by another."""
-    monkeypatch.setattr(linear_slices, "SMALL", 10**12)
-    monkeypatch.setattr(linear_whole_rows, "LONGEST_LIST", longest)
+    monkeypatch.setattr(cuda, "SMALL", 10**12)
+    monkeypatch.setattr(cuda, "LONGEST_REFINED", longest)
     if wide:
         request.getfixturevalue("wide_rows")
     tensors = in_bfloat16(made(0.5, bias=False))
@@ -361,22 +360,22 @@ def test_rows_with_many_positive_logits_stay_as_they_are(name, longest, wide, mo
 @pytest.mark.parametrize("name", [name for name in CASES if "relu" in name])
 def test_slices_with_float32_logits_in_the_weights_gradient(name, features, monkeypatch):
     """As long as there is room behind them, then beside it: exact but for the results' rounding."""
-    monkeypatch.setattr(linear_lists.Lists, "collect", classmethod(lambda cls, head: None))
-    monkeypatch.setattr(linear_slices, "SPARE_STEP", 8)
-    monkeypatch.setattr(linear_slices, "EXACT_FEATURES", 0)
-    monkeypatch.setattr(linear_slices, "slice_width", lambda *sizes: 16)
+    monkeypatch.setattr(cuda.Lists, "collect", classmethod(lambda cls, head: None))
+    monkeypatch.setattr(cuda, "SPARE_STEP", 8)
+    monkeypatch.setattr(cuda, "EXACT_FEATURES", 0)
+    monkeypatch.setattr(cuda, "slice_width", lambda *sizes: 16)
     tensors = made(weighted="smoothed" in name)
     g = torch.Generator().manual_seed(1)
     tensors[0] = torch.randn(ROWS, features, generator=g).to(DEVICE)
     tensors[1] = torch.randn(CLASSES, features, generator=g).to(DEVICE)
     tensors, widths = in_bfloat16(tensors), []
-    whole = linear_slices.Head.residual
+    whole = cuda.Call.residual
 
     def seen(head, first, z, out):
         widths.append((z.shape[1], z.dtype))
         whole(head, first, z, out)
 
-    monkeypatch.setattr(linear_slices.Head, "residual", seen)
+    monkeypatch.setattr(cuda.Call, "residual", seen)
     options, wanted = CASES[name], Wanted(True, True, True, True)
     with kernels_on():
         got = computed(tensors, options, wanted)
@@ -394,10 +393,10 @@ def test_slices_with_float32_logits_in_the_weights_gradient(name, features, monk
 def test_sums_over_blocks_are_exact_where_there_is_room(name, blocks, monkeypatch):
     """The weight's gradient is rounded once or twice, and not with every block."""
     rows, options, wanted = 48, CASES[name], Wanted(True, True, False, False)
-    monkeypatch.setattr(linear_lists.Lists, "collect", classmethod(lambda cls, head: None))
-    monkeypatch.setattr(linear_whole_rows, "block_rows", lambda rows, most: rows // blocks)
-    monkeypatch.setattr(linear_whole_rows, "ROUNDED_BLOCKS", {True: 2, False: 2})
-    monkeypatch.setattr(linear_whole_rows, "LONGEST_LIST", 1)  # rounded logits, in both
+    monkeypatch.setattr(cuda.Lists, "collect", classmethod(lambda cls, head: None))
+    monkeypatch.setattr(cuda, "block_rows", lambda rows, most: rows // blocks)
+    monkeypatch.setattr(cuda, "ROUNDED_BLOCKS", {True: 2, False: 2})
+    monkeypatch.setattr(cuda, "LONGEST_REFINED", 1)  # rounded logits, in both
     g = torch.Generator().manual_seed(0)
     tensors = in_bfloat16(made(0.05, bias=False))
     tensors[0] = torch.randn(rows, FEATURES, generator=g).bfloat16().to(DEVICE)
@@ -406,7 +405,7 @@ def test_sums_over_blocks_are_exact_where_there_is_room(name, blocks, monkeypatc
     truth = exact(tensors, options, wanted).weight
     errors = {}
     for room in (0, 1 << 30):
-        monkeypatch.setattr(linear_whole_rows, "BLOCK_BYTES", {True: room, False: room})
+        monkeypatch.setattr(cuda, "BLOCK_BYTES", {True: room, False: room})
         with kernels_on():
             made_of_it = computed(tensors, options, wanted).weight
         errors[room] = float((made_of_it.double().cpu() - truth).norm() / truth.norm())
@@ -468,7 +467,7 @@ def test_a_nan_is_not_hidden(name, wide, request):
 def test_a_class_that_is_not_there_spoils_its_row_alone(name, way, monkeypatch):
     """And nothing is read or written where it would be."""
     if way == "small":
-        monkeypatch.setattr(linear_slices, "SMALL", 10**12)
+        monkeypatch.setattr(cuda, "SMALL", 10**12)
     options = CASES[name]
     tensors, wanted = made(weighted=True), Wanted(True, True, False, False)
     expected = exact(tensors, options, wanted)
@@ -488,10 +487,10 @@ def test_a_class_that_is_not_there_spoils_its_row_alone(name, way, monkeypatch):
 )
 def test_all_classes_ruled_out(alpha, way, monkeypatch, request):
     if way == "small":
-        monkeypatch.setattr(linear_slices, "SMALL", 10**12)
+        monkeypatch.setattr(cuda, "SMALL", 10**12)
     elif way == "wide":
         request.getfixturevalue("wide_rows")
-    options = LinearOptions(alpha, False, float32_accumulation=True if way == "float32" else None)
+    options = entmax(alpha, float32_accumulation=True if way == "float32" else None)
     tensors, wanted = made(), Wanted(True, True, False, False)
     tensors[2] = torch.full_like(tensors[2], -torch.inf)
     with kernels_on():
@@ -573,7 +572,7 @@ def test_bfloat16_errors_are_at_most_twice_those_of_torchs_cross_entropy(
     """Judged at a real size, against float64; the losses differ, so errors are relative."""
     monkeypatch.undo()
     if not small:
-        monkeypatch.setattr(linear_slices, "SMALL", 0)  # the way of large problems
+        monkeypatch.setattr(cuda, "SMALL", 0)  # the way of large problems
     torch.manual_seed(0)
     rows, classes, features = 2048, 32_003, 256
     x = torch.randn(rows, features, device="cuda", dtype=torch.bfloat16)

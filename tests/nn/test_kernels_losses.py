@@ -6,8 +6,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 import uncork.nn.functional as F  # noqa: E402
-from uncork.nn import fused_losses  # noqa: E402
-from uncork.nn.families import AlphaReLUFamily, EntmaxFamily  # noqa: E402
+from uncork.nn.losses import fenchel_young, specification  # noqa: E402
 
 from .with_kernels import DEVICE, MARKS, kernels_on  # noqa: E402
 
@@ -101,13 +100,14 @@ def test_second_derivatives(name):
 
 @pytest.mark.parametrize("name", ["alpha_relu", "entmax"])
 def test_a_nan_and_a_class_that_is_not_there_spoil_their_row(name, width):
-    family = EntmaxFamily() if name == "entmax" else AlphaReLUFamily()
+    family = specification.LOSSES[name].family
+    parameters = (1.5,) if name == "entmax" else (1.5, 0.3)
     z, _ = made(width, 1.0)
     z = z.detach()
     z[0, 3] = torch.nan
     target = torch.tensor([1, width, 2], device=DEVICE)
     with kernels_on():
-        value, _ = family.fused(z, 1.5, 0.3)(z, target, -100)
+        value, _ = family.fused(z, parameters)(z, target, -100)
     assert value.isnan().tolist() == [True, True, False]
 
 
@@ -121,7 +121,7 @@ def test_reductions_of_few_rows_of_many_and_of_none(name, reduction, monkeypatch
     exact = value_and_gradient(loss, wide, target.cpu(), **options)
     with kernels_on():
         few = value_and_gradient(loss, z, target, **options)
-        monkeypatch.setattr(fused_losses, "ONE_PROGRAM", 0)
+        monkeypatch.setattr(fenchel_young, "ONE_PROGRAM", 0)
         many = value_and_gradient(loss, z, target, **options)
         none, gradient = value_and_gradient(loss, z, torch.full_like(target, -100), **options)
     for got in (few, many):

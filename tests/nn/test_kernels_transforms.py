@@ -7,8 +7,8 @@ pytest.importorskip("triton")
 
 
 import uncork.nn.functional as F  # noqa: E402
-from uncork.nn import threshold  # noqa: E402
-from uncork.nn.entmax import entmax_vjp  # noqa: E402
+from uncork.nn.transforms import threshold  # noqa: E402
+from uncork.nn.transforms.entmax import entmax_vjp  # noqa: E402
 
 from .with_kernels import DEVICE, MARKS, ON_GPU, kernels_on  # noqa: E402
 

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 import uncork.nn as unn  # noqa: E402
 import uncork.nn.functional as F  # noqa: E402
 from uncork import UncorkError  # noqa: E402
-from uncork.nn import linear_blocks  # noqa: E402
+from uncork.nn.linear import blocks  # noqa: E402
 
 ROWS, CLASSES, FEATURES = 7, 23, 5
 
@@ -38,7 +38,7 @@ compiling = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Several blocks of rows, though the tensors are small."""
-    monkeypatch.setattr(linear_blocks, "BLOCK_ELEMENTS", 3 * CLASSES)
+    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 3 * CLASSES)
 
 
 def made(seed=0, dtype=torch.float64, bias=True):

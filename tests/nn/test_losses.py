@@ -263,7 +263,6 @@ def test_modules_are_the_functions(z, y):
     weight = torch.rand(5).double()
     options = {"weight": weight, "ignore_index": 2, "reduction": "sum", "label_smoothing": 0.1}
     pairs = [
-        (unn.SoftmaxLoss(**options), F.softmax_loss(z, y, **options)),
         (unn.SparsemaxLoss(**options), F.sparsemax_loss(z, y, **options)),
         (unn.EntmaxLoss(1.3, **options), F.entmax_loss(z, y, alpha=1.3, **options)),
         (unn.NormmaxLoss(3.0, **options), F.normmax_loss(z, y, alpha=3.0, **options)),

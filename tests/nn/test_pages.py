@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from uncork.nn import _pages
+from uncork.nn.transforms import pages
 
 
 def flags_of(address: int) -> set[str]:
@@ -27,19 +27,19 @@ def flags_of(address: int) -> set[str]:
 @pytest.mark.skipif(
     not Path("/sys/kernel/mm/transparent_hugepage/enabled").exists(), reason="no huge pages here"
 )
-def test_a_large_result_lies_on_huge_pages():
-    large = _pages.empty_like(torch.empty(_pages.LARGE // 4 + 3))
+def test_a_large_result_lies_on_hugepages():
+    large = pages.empty_like(torch.empty(pages.LARGE // 4 + 3))
     assert "hg" in flags_of(large.data_ptr() + large.nbytes // 2)
 
 
 def test_nothing_is_asked_for_a_small_result(monkeypatch):
-    monkeypatch.setattr(_pages, "_madvise", lambda: pytest.fail("a small result"))
-    _pages.empty_like(torch.empty(1000))
+    monkeypatch.setattr(pages, "_madvise", lambda: pytest.fail("a small result"))
+    pages.empty_like(torch.empty(1000))
 
 
 def test_what_is_handed_out_is_contiguous_and_can_be_resized():
-    source = torch.empty(_pages.LARGE // 256, 80).t()
-    result = _pages.empty_like(source)
+    source = torch.empty(pages.LARGE // 256, 80).t()
+    result = pages.empty_like(source)
     assert result.is_contiguous()
     assert (result.shape, result.dtype) == (source.shape, source.dtype)
     result.fill_(3.0)
@@ -49,8 +49,8 @@ def test_what_is_handed_out_is_contiguous_and_can_be_resized():
 
 def test_without_the_call_memory_is_handed_out_all_the_same(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
-    _pages._madvise.cache_clear()
+    pages._madvise.cache_clear()
     try:
-        assert _pages.empty_like(torch.empty(_pages.LARGE // 4)).numel() == _pages.LARGE // 4
+        assert pages.empty_like(torch.empty(pages.LARGE // 4)).numel() == pages.LARGE // 4
     finally:
-        _pages._madvise.cache_clear()
+        pages._madvise.cache_clear()

@@ -204,7 +204,7 @@ def test_no_value_is_read_off_the_device(name):
 
 
 def test_the_solvers_read_no_value_off_the_device():
-    from uncork.nn import budget, normmax, threshold
+    from uncork.nn.transforms import budget, normmax, threshold
 
     v = torch.empty(3, 9, device="meta")
     rows = torch.empty(3, 1, device="meta")

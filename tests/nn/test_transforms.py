@@ -229,7 +229,7 @@ def test_gradients_of_wide_rows_equal_the_differentiable_formula():
 
 
 def test_the_iteration_stops_by_its_error_and_few_steps_suffice(monkeypatch):
-    from uncork.nn import threshold
+    from uncork.nn.transforms import threshold
 
     steps = 0
     sums = threshold._sums

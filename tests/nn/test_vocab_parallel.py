@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 import torch.multiprocessing as mp  # noqa: E402
 
 import uncork.nn.functional as F  # noqa: E402
-from uncork.nn import vocab_parallel  # noqa: E402
+from uncork.nn.linear import vocab_parallel  # noqa: E402
 
 from .process_groups import leave_process_group  # noqa: E402
 

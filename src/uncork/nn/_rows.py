@@ -1,4 +1,4 @@
-"""What every transform shares: bringing `dim` to the end, the dtype to compute in, checks."""
+"""What every room of nn shares: bringing `dim` to the end, the dtype to compute in, checks."""
 
 from __future__ import annotations
 
@@ -23,18 +23,26 @@ _AUTOCAST = frozenset(
 )  # fmt: skip
 
 
-def check_alpha(alpha: Alpha, lowest: float, *, strict: bool, name: str = "alpha") -> Alpha:
-    """`alpha` as a float or a floating tensor, refused below `lowest` (tensors are not read:
-    looking at their values would make the host wait for the device)."""
-    if isinstance(alpha, Tensor):
-        if not alpha.is_floating_point():
-            raise UncorkError(f"{name} must be a floating-point tensor, got dtype {alpha.dtype}")
-        return alpha
-    value = float(alpha)
-    if not (value > lowest if strict else value >= lowest) or value == float("inf"):
-        sign = ">" if strict else ">="
-        raise UncorkError(f"{name} must be finite and {sign} {lowest:g}, got {value!r}")
-    return value
+def check_parameter(
+    value: Alpha,
+    name: str = "alpha",
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+) -> Alpha:
+    """`value` as a float or a tensor, refused outside its bounds. (Tensors are not read: looking at
+    their values would make the host wait for the device.)"""
+    bounds = {sign: bound for sign, bound in ((">=", at_least), (">", above)) if bound is not None}
+    if isinstance(value, Tensor):
+        if bounds and not value.is_floating_point():
+            raise UncorkError(f"{name} must be a floating-point tensor, got dtype {value.dtype}")
+        return value
+    number = float(value)
+    for sign, bound in bounds.items():
+        inside = number > bound if sign == ">" else number >= bound
+        if not inside or number == float("inf"):
+            raise UncorkError(f"{name} must be finite and {sign} {bound:g}, got {number!r}")
+    return number
 
 
 def check_hint(k: int | None) -> None:

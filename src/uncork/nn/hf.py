@@ -16,33 +16,25 @@ from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn import functional as F
-from uncork.nn._rows import check_alpha
+from uncork.nn._rows import check_parameter
 from uncork.nn._torch import torch
-from uncork.nn.causal_models import one_place_on, shared_out
+from uncork.nn.losses.specification import loss_named
+from uncork.nn.transformers.causal_models import one_place_on, shared_out
 
 Tensor = torch.Tensor
 
-_LOSSES: dict[str, Callable[..., Tensor]] = {
-    "softmax": F.softmax_loss,
-    "sparsemax": F.sparsemax_loss,
-    "entmax": F.entmax_loss,
-    "alpha_relu": F.alpha_relu_loss,
-    "normmax": F.normmax_loss,
-}
 _OF_THE_CALL = ("input", "target", "ignore_index", "reduction")
 
 
 def _loss(name: str | Callable[..., Tensor], options: dict[str, Any]) -> Callable[..., Tensor]:
     if callable(name):
         return name
-    if name not in _LOSSES:
-        raise UncorkError(f"loss must be one of {', '.join(sorted(_LOSSES))}, got {name!r}")
-    parameters = inspect.signature(_LOSSES[name]).parameters
-    taken = [option for option in parameters if option not in _OF_THE_CALL]
+    loss: Callable[..., Tensor] = getattr(F, loss_named(name).names.function)
+    taken = [one for one in inspect.signature(loss).parameters if one not in _OF_THE_CALL]
     for option in options:  # said now and not at the first batch
         if option not in taken:
             raise UncorkError(f"{name} takes {', '.join(taken)}, got {option!r}")
-    return _LOSSES[name]
+    return loss
 
 
 def _reduced(
@@ -157,7 +149,7 @@ class EntmaxLogitsProcessor:
     supports_continuous_batching = False
 
     def __init__(self, alpha: float = 1.5) -> None:
-        self.alpha = check_alpha(alpha, 1.0, strict=False)
+        self.alpha = check_parameter(alpha, at_least=1.0)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         return F.log_entmax(scores, self.alpha, -1)
@@ -177,7 +169,7 @@ class AlphaReLULogitsProcessor:
     def __init__(
         self, alpha: float = 1.5, tau: float = 0.0, model: torch.nn.Module | None = None
     ) -> None:
-        self.alpha, self.tau = check_alpha(alpha, 1.0, strict=True), float(tau)
+        self.alpha, self.tau = check_parameter(alpha, above=1.0), float(tau)
         self._raw: Tensor | None = None
         self._hook = None if model is None else model.register_forward_hook(self._note)
 

@@ -20,11 +20,12 @@ from collections.abc import Callable
 from typing import Any
 
 from uncork.core.errors import UncorkError
-from uncork.nn import causal_models
 from uncork.nn import functional as F
 from uncork.nn._torch import torch
 from uncork.nn.argmaxable import ArgmaxableLinear
-from uncork.nn.model_class import (
+from uncork.nn.losses.specification import loss_named
+from uncork.nn.transformers import causal_models
+from uncork.nn.transformers.model_class import (
     Change,
     change_class,
     check_changeable,
@@ -35,12 +36,6 @@ from uncork.nn.model_class import (
 Tensor = torch.Tensor
 
 KNOWN = causal_models.KNOWN
-_LOSSES: dict[str, Callable[..., Tensor]] = {
-    "softmax": F.linear_cross_entropy,
-    "sparsemax": F.linear_sparsemax_loss,
-    "entmax": F.linear_entmax_loss,
-    "alpha_relu": F.linear_alpha_relu_loss,
-}
 # Arguments of a loss that the model's call decides.
 _OF_THE_CALL = (
     "input", "linear_weight", "target", "linear_bias", "ignore_index", "reduction", "softcap",
@@ -56,21 +51,20 @@ def fuse_loss(
     Args:
         model: a causal language model: Llama, Mistral, Qwen, Gemma, GPT-2, Phi-3, OLMo 2,
             Cohere, Granite. Itself, not what wraps it (DistributedDataParallel, PEFT, compiled).
-        name: "softmax", "sparsemax", "entmax" or "alpha_relu".
+        name: "softmax", "sparsemax", "entmax", "alpha_relu", or any loss in `losses.LOSSES`.
         unknown_model: take any model whose logits are its output layer applied to its last hidden
             states. Compare a loss before you train with it.
         options: go to the loss: alpha, tau, weight, label_smoothing, input_grad,
             float32_accumulation. A tensor τ receives its gradient, and is not made a parameter of
             the model: give it to the optimiser yourself.
     """
-    if name not in _LOSSES:
-        raise UncorkError(f"loss must be one of {', '.join(sorted(_LOSSES))}, got {name!r}")
+    loss: Callable[..., Tensor] = getattr(F, loss_named(name).names.linear_function)
     check_unwrapped(model, "fuse the loss")
     causal_models.check_causal(model, unknown_model)
     check_changeable(model, FusedLoss, "fuse the loss")
-    _check_options(name, options, _head(model).out_features)
+    _check_options(name, loss, options, _head(model).out_features)
     change_class(model, FusedLoss)
-    setattr(model, _FUSED, functools.partial(_LOSSES[name], **options))
+    setattr(model, _FUSED, functools.partial(loss, **options))
     return model
 
 
@@ -110,9 +104,10 @@ def _head(model: Any) -> Any:
     return head
 
 
-def _check_options(name: str, options: dict[str, Any], classes: int) -> None:
+def _check_options(
+    name: str, loss: Callable[..., Tensor], options: dict[str, Any], classes: int
+) -> None:
     """Said now and not at the first batch."""
-    loss = _LOSSES[name]
     taken = [known for known in inspect.signature(loss).parameters if known not in _OF_THE_CALL]
     for option in options:
         if option not in taken:

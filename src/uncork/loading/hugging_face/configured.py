@@ -120,7 +120,8 @@ class _Model:
         """The head's kind where it is one of uncork.nn's whose logits are not its weight's."""
         head = self.config.get("uncork_head")
         kind = head.get("name") if isinstance(head, Mapping) else None
-        if kind in (None, "softmax", "sigsoftmax", "plif", "entmax", "sparsemax", "alpha-relu"):
+        bent = ("sigsoftmax", "plif", "entmax", "sparsemax", "normmax", "alpha-relu")  # in order
+        if kind in (None, "softmax", *bent):
             return None
         return printable(str(kind))
 

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from uncork.nn.heads import of_losses
 from uncork.nn.heads.argmaxable import ArgmaxableHead
 from uncork.nn.heads.base import OutputHead, TopK
 from uncork.nn.heads.contexts import MixtureOfContexts
 from uncork.nn.heads.mixtape import MixtapeHead
 from uncork.nn.heads.mixture import MixtureOfSoftmaxes
+from uncork.nn.heads.of_losses import *  # noqa: F403
 from uncork.nn.heads.plif import PlifHead
 from uncork.nn.heads.registry import HEADS, describe, make
 from uncork.nn.heads.sigsoftmax import MixtureOfSigSoftmaxes, SigSoftmaxHead
 from uncork.nn.heads.softmax import SoftmaxHead
-from uncork.nn.heads.sparse import AlphaReLUHead, EntmaxHead, SparsemaxHead
 from uncork.nn.heads.swap import load_pretrained, replace
 
 if TYPE_CHECKING:
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HEADS",
-    "AlphaReLUHead",
     "ArgmaxableHead",
-    "EntmaxHead",
     "HeadAudit",
     "MixtapeHead",
     "MixtureOfContexts",
@@ -39,7 +38,6 @@ __all__ = [
     "PlifHead",
     "SigSoftmaxHead",
     "SoftmaxHead",
-    "SparsemaxHead",
     "TopK",
     "audit_head",
     "describe",
@@ -47,9 +45,12 @@ __all__ = [
     "make",
     "replace",
 ]
+__all__ += of_losses.__all__
 
 
 def __getattr__(name: str) -> Any:
+    if name in of_losses.__all__:  # of a loss that was registered later
+        return getattr(of_losses, name)
     if name not in ("HeadAudit", "audit_head"):
         raise AttributeError(f"module 'uncork.nn.heads' has no attribute {name!r}")
     from uncork.nn.heads import audit  # the audit and what it needs: only where it is asked for

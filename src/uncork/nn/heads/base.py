@@ -17,6 +17,7 @@ from uncork.core.errors import UncorkError
 from uncork.nn._rows import under_autocast
 from uncork.nn._torch import torch
 from uncork.nn.heads.chunks import block_rows, blocks, chunked_loss, wide
+from uncork.nn.losses.specification import Reduction
 
 Tensor = torch.Tensor
 
@@ -183,31 +184,22 @@ class OutputHead(torch.nn.Module, ABC):
             weight: (classes) weights of the classes.
             ignore_index, reduction, label_smoothing: as there.
         """
-        rows = self._checked(hidden, target, weight, reduction, label_smoothing)
-        made = self._loss(
-            rows, target.reshape(-1).long(), weight, ignore_index, reduction, label_smoothing
-        )
+        how = Reduction(weight, ignore_index, reduction, label_smoothing)
+        rows = self._checked(hidden, target, how)
+        made = self._loss(rows, target.reshape(-1).long(), how)
         return made.reshape(target.shape) if reduction == "none" else made
 
-    def _loss(
-        self,
-        hidden: Tensor,
-        target: Tensor,
-        weight: Tensor | None,
-        ignore_index: int,
-        reduction: str,
-        label_smoothing: float,
-    ) -> Tensor:
+    def _loss(self, hidden: Tensor, target: Tensor, how: Reduction) -> Tensor:
         """The loss of rows hidden (N, features) and target (N)."""
         rows = self._row_tensors(hidden)
         shared = self._cast(rows, self._shared_tensors())
         losses = functools.partial(
-            self._losses, ignore_index=ignore_index, label_smoothing=label_smoothing
+            self._losses, ignore_index=how.ignore_index, label_smoothing=how.label_smoothing
         )
         return chunked_loss(
             losses, rows, shared, target,
             step=block_rows(len(hidden), self.classes, hidden.device, self.copies),
-            weight=weight, ignore_index=ignore_index, reduction=reduction,
+            weight=how.weight, ignore_index=how.ignore_index, reduction=how.reduction,
         )  # fmt: skip
 
     def _losses(
@@ -320,14 +312,7 @@ class OutputHead(torch.nn.Module, ABC):
             )
         return hidden.reshape(-1, self.features)
 
-    def _checked(
-        self,
-        hidden: Tensor,
-        target: Tensor,
-        weight: Tensor | None,
-        reduction: str,
-        label_smoothing: float,
-    ) -> Tensor:
+    def _checked(self, hidden: Tensor, target: Tensor, how: Reduction) -> Tensor:
         rows = self._rows(hidden)
         if target.is_floating_point():
             raise UncorkError("target must be class indices, not probabilities")
@@ -336,15 +321,7 @@ class OutputHead(torch.nn.Module, ABC):
                 f"target must have shape {tuple(hidden.shape[:-1])} for hidden states "
                 f"{tuple(hidden.shape)}, got {tuple(target.shape)}"
             )
-        if weight is not None and tuple(weight.shape) != (self.classes,):
-            raise UncorkError(
-                f"weight must have one value per class, shape ({self.classes},), got "
-                f"{tuple(weight.shape)}"
-            )
-        if reduction not in ("none", "mean", "sum"):
-            raise UncorkError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
-        if not 0.0 <= label_smoothing <= 1.0:
-            raise UncorkError(f"label_smoothing must be between 0 and 1, got {label_smoothing!r}")
+        how.check(self.classes, hidden.device)
         return rows
 
     def extra_repr(self) -> str:

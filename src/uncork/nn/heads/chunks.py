@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from uncork.nn._torch import torch
-from uncork.nn.linear_rows import row_weights
+from uncork.nn.linear.problem import row_weights
 
 Tensor = torch.Tensor
 #: rows' tensors (R, …), shared tensors, targets (R), class weights → losses (R), 0 where ignored

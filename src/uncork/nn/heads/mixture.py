@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from uncork.nn import kernels
-from uncork.nn import linear_losses as F
 from uncork.nn._torch import torch
 from uncork.nn.heads.base import OutputHead, linear_scores
 from uncork.nn.heads.chunks import row_shares
 from uncork.nn.heads.contexts import Contexts
+from uncork.nn.losses.functions import linear_cross_entropy
+from uncork.nn.losses.specification import Reduction
 
 Tensor = torch.Tensor
 
@@ -131,26 +132,18 @@ class MixtureOfSoftmaxes(Mixture):
 
     name = "mos"
 
-    def _loss(
-        self,
-        hidden: Tensor,
-        target: Tensor,
-        weight: Tensor | None,
-        ignore_index: int,
-        reduction: str,
-        label_smoothing: float,
-    ) -> Tensor:
-        if label_smoothing or not kernels.usable(hidden, self.weight):
-            return super()._loss(hidden, target, weight, ignore_index, reduction, label_smoothing)
+    def _loss(self, hidden: Tensor, target: Tensor, how: Reduction) -> Tensor:
+        if how.label_smoothing or not kernels.usable(hidden, self.weight):
+            return super()._loss(hidden, target, how)
         # One product more than blocks of rows take, but fewer trips through memory between them.
         contexts, log_prior = self._row_tensors(hidden)
         linear_weight = self._cast(contexts, self._shared_tensors())[0]
         assert linear_weight is not None
-        parts = F.linear_cross_entropy(
+        parts = linear_cross_entropy(
             contexts.reshape(-1, self.embedding), linear_weight,
             target.repeat_interleave(self.components), linear_bias=self.bias,
-            ignore_index=ignore_index, reduction="none",
+            ignore_index=how.ignore_index, reduction="none",
         )  # fmt: skip
-        losses = mixed_losses(parts, log_prior, target, weight, ignore_index)
-        shares = row_shares(target, weight, ignore_index, reduction, hidden)
+        losses = mixed_losses(parts, log_prior, target, how.weight, how.ignore_index)
+        shares = row_shares(target, how.weight, how.ignore_index, how.reduction, hidden)
         return losses if shares is None else (losses * shares.to(losses.dtype)).sum()

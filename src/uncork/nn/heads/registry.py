@@ -7,6 +7,7 @@ from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
+from uncork.nn.heads import of_losses
 from uncork.nn.heads.argmaxable import ArgmaxableHead
 from uncork.nn.heads.base import OutputHead
 from uncork.nn.heads.contexts import MixtureOfContexts
@@ -15,7 +16,7 @@ from uncork.nn.heads.mixture import MixtureOfSoftmaxes
 from uncork.nn.heads.plif import PlifHead
 from uncork.nn.heads.sigsoftmax import MixtureOfSigSoftmaxes, SigSoftmaxHead
 from uncork.nn.heads.softmax import SoftmaxHead
-from uncork.nn.heads.sparse import AlphaReLUHead, EntmaxHead, SparsemaxHead
+from uncork.nn.losses.specification import Loss, for_each_loss
 
 #: every head by the name that `replace` and saved models know it by
 HEADS: dict[str, type[OutputHead]] = {
@@ -28,12 +29,18 @@ HEADS: dict[str, type[OutputHead]] = {
         MixtureOfSigSoftmaxes,
         PlifHead,
         MixtapeHead,
-        EntmaxHead,
-        SparsemaxHead,
-        AlphaReLUHead,
         ArgmaxableHead,
     )
 }
+
+
+def _add(loss: Loss) -> None:
+    if loss.names.head is not None:
+        head: type[OutputHead] = getattr(of_losses, loss.names.head)
+        HEADS[head.name] = head
+
+
+for_each_loss(_add)
 
 
 def describe(head: OutputHead) -> dict[str, Any]:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from uncork.nn import linear_losses as F
 from uncork.nn._torch import torch
 from uncork.nn.heads.base import OutputHead, linear_scores
+from uncork.nn.linear.autograd import linear_loss
+from uncork.nn.losses import LOSSES, Loss, Parameters
+from uncork.nn.losses.specification import LinearArguments, Reduction
 
 Tensor = torch.Tensor
 
 
 class LinearHead(OutputHead):
     """A head whose scores are linear in the hidden states, or in one vector made of them."""
+
+    #: what `loss` computes, from the logits
+    specification: ClassVar[Loss] = LOSSES["softmax"]
 
     def _row_tensors(self, hidden: Tensor) -> tuple[Tensor, ...]:
         return (hidden,)
@@ -23,21 +28,18 @@ class LinearHead(OutputHead):
         assert weight is not None
         return linear_scores(rows[0], weight, bias)
 
-    def _loss(
-        self,
-        hidden: Tensor,
-        target: Tensor,
-        weight: Tensor | None,
-        ignore_index: int,
-        reduction: str,
-        label_smoothing: float,
-    ) -> Tensor:
+    def _family_parameters(self) -> Parameters:
+        """The parameters of the loss's family, as they are now."""
+        given = {option.name: getattr(self, option.name) for option in self.specification.options}
+        return self.specification.parameters_from(given, linear=True)
+
+    def _loss(self, hidden: Tensor, target: Tensor, how: Reduction) -> Tensor:
         (rows,) = self._row_tensors(hidden)
         linear_weight, linear_bias = self._shared_tensors()
         assert linear_weight is not None
-        return F.linear_cross_entropy(
-            rows, linear_weight, target, linear_bias=linear_bias, weight=weight,
-            ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing,
+        return linear_loss(
+            self.specification, self._family_parameters(), rows, linear_weight, target, how,
+            LinearArguments(linear_bias),
         )  # fmt: skip
 
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from uncork.core.errors import UncorkError
-from uncork.nn import causal_models
 from uncork.nn._torch import torch
 from uncork.nn.heads.argmaxable import ArgmaxableHead
 from uncork.nn.heads.base import OutputHead
 from uncork.nn.heads.registry import describe, make
-from uncork.nn.model_class import (
+from uncork.nn.transformers import causal_models
+from uncork.nn.transformers.model_class import (
     Change,
     change_class,
     changed,

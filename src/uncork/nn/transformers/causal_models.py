@@ -12,7 +12,7 @@ from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
-from uncork.nn.model_class import plain_class
+from uncork.nn.transformers.model_class import plain_class
 
 Tensor = torch.Tensor
 

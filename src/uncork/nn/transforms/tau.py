@@ -12,10 +12,10 @@ from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn import functional as F
-from uncork.nn._rows import check_alpha
+from uncork.nn._rows import check_parameter
 from uncork.nn._torch import torch
 from uncork.nn.modules import AlphaReLU, AlphaReLULoss
-from uncork.nn.shape import tau_from_shape as tau_from_shape
+from uncork.nn.transforms.shape import tau_from_shape as tau_from_shape
 
 Tensor = torch.Tensor
 
@@ -27,7 +27,7 @@ class TauMeter:
     """
 
     def __init__(self, alpha: float = 1.5, dim: int = -1) -> None:
-        self.alpha, self.dim = check_alpha(alpha, 1.0, strict=True), dim
+        self.alpha, self.dim = check_parameter(alpha, above=1.0), dim
         self._total: Tensor | None = None
         self._spoilt: Tensor | None = None
         self._count: Tensor | None = None

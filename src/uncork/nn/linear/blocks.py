@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from uncork.nn._rows import Alpha
 from uncork.nn._torch import torch
-from uncork.nn.families import AlphaReLUFamily, EntmaxFamily
-from uncork.nn.fenchel_young import reduce_loss
-from uncork.nn.linear_rows import (
+from uncork.nn.linear.problem import (
     LinearOptions,
     LinearResult,
     LinearTensors,
@@ -19,7 +17,9 @@ from uncork.nn.linear_rows import (
     as_tensor,
     row_targets,
 )
-from uncork.nn.threshold import shifted
+from uncork.nn.losses.fenchel_young import reduce_loss
+from uncork.nn.losses.specification import Reduction
+from uncork.nn.transforms.threshold import shifted
 
 Tensor = torch.Tensor
 
@@ -32,18 +32,8 @@ def loss_of_logits(
     """Losses by row of raw logits (N, C), softcap included."""
     if options.softcap is not None:
         z = options.softcap * torch.tanh(z / options.softcap)
-    family = AlphaReLUFamily() if options.fixed else EntmaxFamily()
-    return reduce_loss(
-        z,
-        target,
-        family,
-        options.alpha,
-        tau if options.fixed else 0.0,
-        weight=class_weight,
-        ignore_index=options.ignore_index,
-        reduction="none",
-        label_smoothing=options.label_smoothing,
-    )
+    how = Reduction(class_weight, options.ignore_index, "none", options.label_smoothing)
+    return reduce_loss(z, target, options.family, options.parameters(tau), how)
 
 
 def compute(
@@ -109,11 +99,10 @@ def _block(
     """Losses (R) of logits z (R, C), their derivatives by z (R, C) and by τ (R, 1)."""
     if options.softcap is not None:
         z = options.softcap * torch.tanh(z / options.softcap)
-    family = AlphaReLUFamily() if options.fixed else EntmaxFamily()
-    level: Tensor | float = tau if options.fixed else 0.0
-    p = family.predict(z, options.alpha, level)
+    family, parameters = options.family, options.parameters(tau)
+    p = family.predict(z, parameters)
     v = shifted(z)[0] if family.shift_invariant else z
-    conjugate = family.conjugate(v, p, options.alpha, level).squeeze(-1)
+    conjugate = family.conjugate(v, p, parameters).squeeze(-1)
     index, hit, mass = targets.classes.unsqueeze(-1), targets.hit, targets.mass
     at_target = v.gather(-1, index).squeeze(-1)
     # Of a row that is all −inf softmax's conjugate is infinite: what has no share in it stays out.
@@ -132,4 +121,4 @@ def _block(
     loss = torch.where(targets.counted, loss, torch.zeros_like(loss))
     if not options.fixed:
         return loss, r, torch.zeros_like(mass).unsqueeze(-1)
-    return loss, r, mass.unsqueeze(-1) * family.conjugate_tau(p, options.alpha, level)
+    return loss, r, mass.unsqueeze(-1) * family.conjugate_slope(len(parameters) - 1, p, parameters)

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, overload
 
-from uncork.nn import _pages, kernels
-from uncork.nn._rows import BLOCK_ELEMENTS, Alpha, compute_dtype, runs_eagerly_on_cpu
+from uncork.nn import kernels
+from uncork.nn._rows import (
+    BLOCK_ELEMENTS,
+    Alpha,
+    check_floating,
+    check_parameter,
+    compute_dtype,
+    output_dtype,
+    rows_back,
+    rows_last,
+    runs_eagerly_on_cpu,
+)
 from uncork.nn._torch import torch
-from uncork.nn.deformed import on_support
+from uncork.nn.transforms.deformed import on_support
+from uncork.nn.transforms.entmax import SparseOutput
+from uncork.nn.transforms.pages import empty_like
 
 Tensor = torch.Tensor
 
@@ -108,7 +120,7 @@ def _alpha_slope(z: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
 
 def _forward_blocks(z: Tensor, alpha: float, tau: float) -> Tensor:
     """The same in place, block by block in cache: one trip through memory instead of four."""
-    out = _pages.empty_like(z)
+    out = empty_like(z)
     for block, _ in _base_blocks(z, alpha, tau, out):
         if alpha == 1.5:
             block.square_()
@@ -149,7 +161,7 @@ def _vjp(z: Tensor, grad: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
     if known is None or not runs_eagerly_on_cpu(grad):
         return _slope(z, alpha, tau) * grad
     alpha, tau = known
-    out = _pages.empty_like(z)
+    out = empty_like(z)
     for block, _, pulled in _base_blocks(z, alpha, tau, out, grad):
         if alpha == 2:
             block.sign_()
@@ -167,3 +179,98 @@ def _as_rows(z: Tensor) -> Tensor:
     if z.numel() == 0:
         return z.reshape(0, 1)
     return z.reshape(1, -1) if z.dim() == 0 else z.reshape(-1, z.shape[-1])
+
+
+@overload
+def alpha_relu(
+    input: Tensor,
+    alpha: Alpha = ...,
+    tau: Alpha = ...,
+    *,
+    dim: int = ...,
+    dtype: torch.dtype | None = ...,
+    return_support: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def alpha_relu(
+    input: Tensor,
+    alpha: Alpha = ...,
+    tau: Alpha = ...,
+    *,
+    dim: int = ...,
+    dtype: torch.dtype | None = ...,
+    return_support: Literal[True],
+) -> SparseOutput: ...
+def alpha_relu(
+    input: Tensor,
+    alpha: Alpha = 1.5,
+    tau: Alpha = 0.0,
+    *,
+    dim: int = -1,
+    dtype: torch.dtype | None = None,
+    return_support: bool = False,
+) -> Tensor | SparseOutput:
+    """p = [(α−1) z − τ]₊^{1/(α−1)} with τ given: α-entmax without the search (Tezekbayev 2022).
+
+    As fast as ReLU; not normalised, though training with :func:`alpha_relu_loss` drives it
+    towards a distribution. Set τ with :func:`uncork.nn.tau_from_data` or
+    :func:`uncork.nn.tau_from_shape`. To decode, use :func:`alpha_relu_log_scores`.
+
+    Args:
+        input: logits, any shape; every element is treated alike.
+        alpha: > 1, a float or a tensor that broadcasts against `input` (receives a gradient).
+        tau: a float or a tensor that broadcasts against `input` (receives a gradient).
+        dim: only for `return_support`: the dimension over which the support is counted.
+    """
+    check_floating(input)
+    alpha = check_parameter(alpha, above=1.0)
+    dtype = output_dtype(input, dtype)
+    if dtype == input.dtype and kernels.launches(input) and alpha_relu_kernel_takes(alpha, tau):
+        output: Tensor = AlphaReLU.apply(input, alpha, tau)  # widened as it is read
+    else:
+        z = rows_last(input, -1, dtype)
+        p: Tensor = AlphaReLU.apply(z, _like(alpha, z), _like(tau, z))
+        output = rows_back(p, input, -1, dtype)
+    if not return_support:
+        return output
+    given = tau if isinstance(tau, Tensor) else torch.full((), float(tau), device=input.device)
+    size = (output > 0).sum(dim, keepdim=True)
+    return SparseOutput(output, given.to(dtype), size)
+
+
+def _like(value: Alpha, z: Tensor) -> Alpha:
+    return value.to(z.dtype) if isinstance(value, Tensor) else float(value)
+
+
+def alpha_relu_log_scores(
+    input: Tensor,
+    alpha: Alpha = 1.5,
+    tau: Alpha = 0.0,
+    dim: int = -1,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """log(p / Σp) of α-ReLU: what a decoder should sample from, or add up in a beam.
+
+    α-ReLU is not normalised, so log p of two steps are not comparable: each is divided by its sum
+    first. Greedy decoding needs no score (the order is that of the logits). A row with no support
+    at all, where α-ReLU says nothing, puts everything on its largest logit.
+    """
+    check_floating(input)
+    alpha = check_parameter(alpha, above=1.0)
+    dtype = output_dtype(input, dtype)
+    wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
+    if wide.numel() == 0:
+        return wide.to(dtype)
+    # In logarithms: near α = 1 the power 1/(α−1) takes p out of float32's range either way.
+    finite = torch.where(wide == -torch.inf, torch.zeros_like(wide), wide)  # no 0 · −inf
+    alpha, tau = _like(alpha, wide), _like(tau, wide)
+    base = finite * (alpha - 1) - tau
+    base = torch.where(wide == -torch.inf, torch.zeros_like(base), base.relu())
+    support, safe = on_support(base)
+    log_p = torch.where(support, safe.log() / (alpha - 1), base.detach() - torch.inf)  # or NaN
+    empty = ~(support | base.isnan()).any(dim, keepdim=True)
+    total = torch.where(empty, torch.zeros_like(log_p), log_p).logsumexp(dim, keepdim=True)
+    top = (wide == wide.amax(dim, keepdim=True)) & (wide > -torch.inf)
+    alone = (top.to(wide.dtype) / top.sum(dim, keepdim=True).clamp(min=1)).log()
+    return torch.where(empty, alone, log_p - total).to(dtype)

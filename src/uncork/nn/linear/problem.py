@@ -1,11 +1,21 @@
-"""What every linear loss shares: its options, and what each row's target asks for."""
+"""A linear loss as a problem to solve: tensors, options, what each target asks for, and checks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from uncork.core.errors import UncorkError
+from uncork.nn._rows import Alpha, check_floating
 from uncork.nn._torch import torch
+from uncork.nn.losses.specification import (
+    Family,
+    Loss,
+    Parameters,
+    Reduction,
+    check_device,
+    check_per_class,
+)
 
 Tensor = torch.Tensor
 
@@ -23,8 +33,8 @@ class Shard:
 class LinearOptions:
     """A linear loss but for its tensors."""
 
-    alpha: float
-    fixed: bool  #: τ is given (α-ReLU) and not searched for (α-entmax)
+    loss: Loss
+    numbers: tuple[float, ...]  #: parameters of its family, but for a given τ
     ignore_index: int = -100
     label_smoothing: float = 0.0
     softcap: float | None = None
@@ -32,6 +42,31 @@ class LinearOptions:
     float32_accumulation: bool | None = None
     #: the weight is this process's share of the classes
     shard: Shard | None = None
+
+    @property
+    def family(self) -> Family:
+        return self.loss.family
+
+    @property
+    def fixed(self) -> bool:
+        """τ is given (α-ReLU) and not searched for (α-entmax)."""
+        return self.loss.family.threshold_given
+
+    @property
+    def exponent(self) -> float | None:
+        """α of p = exp_α(z − S), for losses of that form."""
+        return self.loss.family.exponent(self.numbers)
+
+    @property
+    def alpha(self) -> float:
+        """The exponent of a loss that has one: the kernels take no others."""
+        exponent = self.exponent
+        assert exponent is not None
+        return exponent
+
+    def parameters(self, tau: Alpha) -> Parameters:
+        """All parameters of the family."""
+        return (*self.numbers, tau) if self.fixed else self.numbers
 
 
 class LinearTensors(NamedTuple):
@@ -132,3 +167,61 @@ def as_tensor(tau: Tensor | float, dtype: torch.dtype, device: torch.device) -> 
     if isinstance(tau, Tensor):
         return tau.to(dtype)
     return torch.full((), tau, dtype=dtype, device=device)
+
+
+def one_value(tau: Alpha, input: Tensor) -> Alpha:
+    """τ as a float, or a tensor of one value beside the input."""
+    if not isinstance(tau, Tensor):
+        return float(tau)
+    check_one_value(tau)
+    return tau.to(input.device).reshape(())
+
+
+def check_one_value(tau: Alpha) -> None:
+    if isinstance(tau, Tensor) and tau.numel() != 1:
+        raise UncorkError(f"tau must be one value for all rows, got shape {tuple(tau.shape)}")
+
+
+def check(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    linear_bias: Tensor | None,
+    softcap: float | None,
+    how: Reduction,
+    all_classes: int | None,
+) -> None:
+    """Shapes, devices and values, each named where it is wrong. `all_classes`: of all processes
+    together, where there are several."""
+    check_floating(input)
+    check_floating(linear_weight)
+    if linear_weight.dim() != 2 or 0 in linear_weight.shape:
+        raise UncorkError(
+            f"linear_weight must be (classes, features), got shape {tuple(linear_weight.shape)}"
+        )
+    classes, features = linear_weight.shape
+    if input.dim() == 0 or input.shape[-1] != features:
+        raise UncorkError(
+            f"input of shape {tuple(input.shape)} does not end in the {features} features of "
+            f"linear_weight {tuple(linear_weight.shape)}"
+        )
+    if not isinstance(target, Tensor):
+        raise UncorkError(f"target must be a tensor of class indices, got {type(target).__name__}")
+    if target.is_floating_point() or target.is_complex():
+        raise UncorkError(
+            "target must be class indices: probabilities for every class would be as large as the "
+            "logits this function avoids"
+        )
+    if target.shape != input.shape[:-1]:
+        raise UncorkError(
+            f"target must have shape {tuple(input.shape[:-1])} for input {tuple(input.shape)}, "
+            f"got {tuple(target.shape)}"
+        )
+    check_device("linear_weight", linear_weight, input.device)
+    check_device("target", target, input.device)
+    check_per_class("linear_bias", linear_bias, classes, input.device)
+    how.check(classes if all_classes is None else all_classes, input.device)
+    if how.weight is not None and how.weight.requires_grad:
+        raise UncorkError("weight receives no gradient here: give weight.detach()")
+    if softcap is not None and not 0.0 < softcap < float("inf"):
+        raise UncorkError(f"softcap must be a positive number or None, got {softcap!r}")

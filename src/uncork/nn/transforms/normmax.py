@@ -8,11 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from uncork.nn._operator import as_operator
-from uncork.nn._rows import Alpha
+from uncork.nn._rows import (
+    Alpha,
+    check_floating,
+    check_parameter,
+    output_dtype,
+    per_row,
+    rows_back,
+    rows_last,
+)
 from uncork.nn._torch import torch
-from uncork.nn.deformed import on_support
-from uncork.nn.threshold import MOST_STEPS, shifted
+from uncork.nn.transforms.deformed import on_support
+from uncork.nn.transforms.operator import as_operator
+from uncork.nn.transforms.threshold import MOST_STEPS, shifted
 
 Tensor = torch.Tensor
 
@@ -85,3 +93,23 @@ def _solve(v: Tensor, alpha: Alpha) -> Tensor:
 
 
 _threshold = as_operator("normmax_threshold", _solve)
+
+
+def normmax(
+    input: Tensor, alpha: Alpha = 2.0, dim: int = -1, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """argmax_p ⟨z, p⟩ − ‖p‖_α over the simplex (Blondel, Martins and Niculae 2020).
+
+    For large α it spreads its mass evenly over the support: choose it to select a set.
+
+    Args:
+        input: logits, any shape.
+        alpha: > 1, a float or a tensor as for :func:`entmax` (receives a gradient).
+        dim, dtype: as for :func:`sparsemax`.
+    """
+    check_floating(input)
+    alpha = check_parameter(alpha, above=1.0)
+    dtype = output_dtype(input, dtype)
+    z = rows_last(input, dim, dtype)
+    p = normmax_rows(z, per_row(alpha, input, dim, z, "alpha"))
+    return rows_back(p, input, dim, dtype)

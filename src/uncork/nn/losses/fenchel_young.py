@@ -2,7 +2,9 @@
 
 `FenchelYoung` is that value per row with its derivatives. `reduce_loss` is everything a user of
 torch.nn.functional.cross_entropy expects around it: shapes, class weights, ignore_index, label
-smoothing, reduction.
+smoothing, reduction. On CUDA, against classes, `_FusedLoss` stands for both: what takes torch two
+dozen launches and a dozen passes over the logits is one kernel that makes losses and p, one that
+adds up, and one for p − e_y.
 """
 
 from __future__ import annotations
@@ -10,11 +12,16 @@ from __future__ import annotations
 from typing import Any
 
 from uncork.core.errors import UncorkError
-from uncork.nn._rows import Alpha, check_floating, compute_dtype, output_dtype, runs_eagerly_on_cpu
+from uncork.nn._rows import (
+    Alpha,
+    check_floating,
+    compute_dtype,
+    output_dtype,
+    runs_eagerly_on_cpu,
+)
 from uncork.nn._torch import torch
-from uncork.nn.families import Family
-from uncork.nn.fused_losses import fused_loss, plus, residual
-from uncork.nn.threshold import shifted
+from uncork.nn.losses.specification import Family, Fused, Parameters, Reduction, check_device
+from uncork.nn.transforms.threshold import shifted
 
 Tensor = torch.Tensor
 
@@ -31,11 +38,11 @@ class FenchelYoung(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        z: Tensor, target: Tensor, alpha: Alpha, tau: Alpha, family: Family
+        z: Tensor, target: Tensor, family: Family, *parameters: Alpha
     ) -> tuple[Tensor, Tensor]:
-        p = family.predict(z, alpha, tau)
+        p = family.predict(z, parameters)
         v = shifted(z)[0] if family.shift_invariant else z
-        conjugate = family.conjugate(v, p, alpha, tau)
+        conjugate = family.conjugate(v, p, parameters)
         if target.is_floating_point():
             loss = target.sum(-1, keepdim=True) * conjugate - _dot(target, v).unsqueeze(-1)
         else:
@@ -44,45 +51,53 @@ class FenchelYoung(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        _, target, alpha, tau, family = inputs
-        extra = [value for value in (alpha, tau) if isinstance(value, Tensor)]
-        dense = target.is_floating_point()
-        ctx.save_for_backward(output[1], target, *extra)
-        ctx.alpha = None if isinstance(alpha, Tensor) else alpha
-        ctx.tau = None if isinstance(tau, Tensor) else tau
-        ctx.family, ctx.dense = family, dense
+        _, target, family, *parameters = inputs
+        tensors = [value for value in parameters if isinstance(value, Tensor)]
+        ctx.save_for_backward(output[1], target, *tensors)
+        ctx.numbers = [None if isinstance(value, Tensor) else value for value in parameters]
+        ctx.family, ctx.dense = family, target.is_floating_point()
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, grad_p: Tensor | None) -> tuple[Any, ...]:
-        saved = ctx.saved_tensors  # p, target, then alpha and tau where they are tensors
-        p, target = saved[0], saved[1]
-        alpha = saved[2] if ctx.alpha is None else ctx.alpha
-        tau = saved[-1] if ctx.tau is None else ctx.tau
-        family = ctx.family
-        dz = dalpha = dtau = None
+        p, target, *tensors = ctx.saved_tensors
+        given = iter(tensors)
+        parameters = tuple(next(given) if value is None else value for value in ctx.numbers)
+        family, asked = ctx.family, ctx.needs_input_grad
+        dz = None
+        slopes: list[Tensor | None] = [None] * len(parameters)
+        learned = [index for index in range(len(parameters)) if asked[3 + index]]
         if grad is not None:
             grad = grad.unsqueeze(-1)  # (..., 1)
             mass = target.sum(-1, keepdim=True) if ctx.dense else None
-            if ctx.needs_input_grad[0]:
+            if asked[0]:
                 dz = residual(p, target, grad, mass)
             weight = grad if mass is None else grad * mass
-            if ctx.needs_input_grad[2]:
-                dalpha = weight * family.conjugate_alpha(p, alpha, tau)
-            if ctx.needs_input_grad[3]:
-                dtau = weight * family.conjugate_tau(p, alpha, tau)
+            for index in learned:
+                slopes[index] = weight * family.conjugate_slope(index, p, parameters)
         if grad_p is not None:
-            if ctx.needs_input_grad[0]:
-                dz = plus(dz, family.vjp(p, grad_p, alpha, tau))
-            if ctx.needs_input_grad[2]:
-                along = grad_p * family.alpha_direction(p, alpha, tau)
-                dalpha = plus(dalpha, along.sum(-1, keepdim=True))
-            if ctx.needs_input_grad[3]:
-                along = grad_p * family.tau_direction(p, alpha, tau)
-                dtau = plus(dtau, along.sum(-1, keepdim=True))
-        dalpha = None if dalpha is None else dalpha.sum_to_size(alpha.shape)
-        dtau = None if dtau is None else dtau.sum_to_size(tau.shape)
-        return dz, None, dalpha, dtau, None
+            if asked[0]:
+                dz = plus(dz, family.vjp(p, grad_p, parameters))
+            for index in learned:
+                along = grad_p * family.direction(index, p, parameters)
+                slopes[index] = plus(slopes[index], along.sum(-1, keepdim=True))
+        made = [
+            None if slope is None else slope.sum_to_size(value.shape)
+            for slope, value in zip(slopes, parameters, strict=True)
+        ]
+        return dz, None, None, *made
+
+
+def plus(left: Tensor | None, right: Tensor) -> Tensor:
+    return right if left is None else left + right
+
+
+def residual(p: Tensor, target: Tensor, grad: Tensor, mass: Tensor | None) -> Tensor:
+    """grad · (p − e_y), or grad · (a p − b)."""
+    if mass is not None:
+        return grad * (mass * p - target)
+    # Set, not add: scatter without addition is deterministic on every device.
+    return (grad * p).scatter(-1, target, grad * (p.gather(-1, target) - 1))
 
 
 def _dot(weights: Tensor, v: Tensor) -> Tensor:
@@ -94,28 +109,24 @@ def reduce_loss(
     input: Tensor,
     target: Tensor,
     family: Family,
-    alpha: Alpha,
-    tau: Alpha,
-    *,
-    weight: Tensor | None,
-    ignore_index: int,
-    reduction: str,
-    label_smoothing: float,
+    parameters: Parameters,
+    how: Reduction,
 ) -> Tensor:
     """Exactly cross_entropy's treatment of the arguments, with ℓ in place of −log softmax."""
     check_floating(input)
-    _check(input, target, weight, reduction, label_smoothing)
+    _check(input, target, how)
+    weight, ignore_index, reduction, label_smoothing = how
     dtype = output_dtype(input, None)
     class_dim = 0 if input.dim() == 1 else 1
     if weight is None and label_smoothing == 0 and not target.is_floating_point():
         rows = input.movedim(class_dim, -1).reshape(-1, input.shape[class_dim])
-        fused = family.fused(rows, alpha, tau)
+        fused = family.fused(rows, parameters)
         if fused is not None:
-            loss = fused_loss(rows, target, family, alpha, tau, fused, reduction, ignore_index)
+            loss = _fused_loss(rows, target, family, parameters, fused, reduction, ignore_index)
             return loss.to(dtype)
     wide = input.to(compute_dtype(dtype))
     z = wide.movedim(class_dim, -1)  # (..., C)
-    alpha, tau = (_beside(value, z, class_dim) for value in (alpha, tau))
+    parameters = tuple(_beside(value, z) for value in parameters)
     if weight is not None:
         weight = weight.to(z.dtype)
     if target.is_floating_point():
@@ -124,11 +135,11 @@ def reduce_loss(
                 f"ignore_index={ignore_index} is not supported for floating point target"
             )
         dense = target.to(z.dtype).movedim(class_dim, -1)
-        loss = _dense_rows(z, dense, family, alpha, tau, weight, label_smoothing)
+        loss = _dense_rows(z, dense, family, parameters, weight, label_smoothing)
         count: Tensor | int | None = loss.numel() if reduction == "mean" else None
     else:
         loss, row_weight = _index_rows(
-            z, target, family, alpha, tau, weight, ignore_index, label_smoothing
+            z, target, family, parameters, weight, ignore_index, label_smoothing
         )
         count = row_weight.sum() if reduction == "mean" else None
     if reduction == "none":
@@ -141,8 +152,7 @@ def _index_rows(
     z: Tensor,
     target: Tensor,
     family: Family,
-    alpha: Alpha,
-    tau: Alpha,
+    parameters: Parameters,
     weight: Tensor | None,
     ignore_index: int,
     label_smoothing: float,
@@ -158,9 +168,9 @@ def _index_rows(
     if z.numel() == 0:
         loss = conjugate = z.sum(-1)
     elif label_smoothing > 0:
-        loss, conjugate = _loss_and_conjugate(z, safe, alpha, tau, family)
+        loss, conjugate = _loss_and_conjugate(z, safe, family, parameters)
     else:
-        loss, _ = FenchelYoung.apply(z, safe.unsqueeze(-1), alpha, tau, family)
+        loss, _ = FenchelYoung.apply(z, safe.unsqueeze(-1), family, *parameters)
     row_weight = torch.ones_like(loss) if weight is None else weight[safe]
     row_weight = torch.where(counted, row_weight, torch.zeros_like(row_weight))
     if label_smoothing > 0:
@@ -178,7 +188,7 @@ def _index_rows(
 
 
 def _loss_and_conjugate(
-    z: Tensor, target: Tensor, alpha: Alpha, tau: Alpha, family: Family
+    z: Tensor, target: Tensor, family: Family, parameters: Parameters
 ) -> tuple[Tensor, Tensor]:
     """ℓ_y (...), and Ω* = ℓ_y + z_y of the logits less their maximum (...).
 
@@ -188,7 +198,7 @@ def _loss_and_conjugate(
     at_target = v.gather(-1, target.unsqueeze(-1))
     masked = at_target.detach() == -torch.inf
     known = torch.where(masked, z.detach().argmax(-1, keepdim=True), target.unsqueeze(-1))
-    loss, _ = FenchelYoung.apply(z, known, alpha, tau, family)
+    loss, _ = FenchelYoung.apply(z, known, family, *parameters)
     conjugate = loss.unsqueeze(-1) + v.gather(-1, known)
     # A row masked entirely has neither: its loss is +inf.
     conjugate = torch.where(conjugate.detach().isnan() & masked, torch.inf, conjugate)
@@ -200,8 +210,7 @@ def _dense_rows(
     z: Tensor,
     target: Tensor,
     family: Family,
-    alpha: Alpha,
-    tau: Alpha,
+    parameters: Parameters,
     weight: Tensor | None,
     label_smoothing: float,
 ) -> Tensor:
@@ -213,11 +222,11 @@ def _dense_rows(
         return (z * target).sum(-1)
     loss: Tensor
     if not target.requires_grad:
-        loss, _ = FenchelYoung.apply(z, target, alpha, tau, family)
+        loss, _ = FenchelYoung.apply(z, target, family, *parameters)
         return loss
     # A target that is itself learned: Σ b_c ℓ_c with every ℓ_c = ℓ_top + z_top − z_c written out.
     top = z.detach().argmax(-1, keepdim=True)
-    loss, _ = FenchelYoung.apply(z, top, alpha, tau, family)
+    loss, _ = FenchelYoung.apply(z, top, family, *parameters)
     v = z - shifted(z.detach())[1]
     # Not `_dot`: a class of weight 0 has a gradient, its ℓ_c, unless it is masked as well.
     masked = (v.detach() == -torch.inf) & (target.detach() == 0)
@@ -225,7 +234,7 @@ def _dense_rows(
     return target.sum(-1) * (loss + v.gather(-1, top).squeeze(-1)) - along
 
 
-def _beside(value: Alpha, z: Tensor, class_dim: int) -> Alpha:
+def _beside(value: Alpha, z: Tensor) -> Alpha:
     """A parameter tensor (scalar, or the shape of an index target) as (..., 1) beside z."""
     if not isinstance(value, Tensor):
         return value
@@ -242,13 +251,7 @@ def _beside(value: Alpha, z: Tensor, class_dim: int) -> Alpha:
     return value.reshape([1] * (z.dim() - 1 - value.dim()) + list(value.shape)).unsqueeze(-1)
 
 
-def _check(
-    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, label_smoothing: float
-) -> None:
-    if reduction not in ("none", "mean", "sum"):
-        raise UncorkError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
-    if not 0.0 <= label_smoothing <= 1.0:
-        raise UncorkError(f"label_smoothing must be between 0 and 1, got {label_smoothing!r}")
+def _check(input: Tensor, target: Tensor, how: Reduction) -> None:
     if input.dim() == 0:
         raise UncorkError("input must have a class dimension: (C), (N, C) or (N, C, d1, ...)")
     classes = input.shape[0] if input.dim() == 1 else input.shape[1]
@@ -264,12 +267,87 @@ def _check(
             f"class indices as target must have shape {rows} for input {tuple(input.shape)}, "
             f"got {tuple(target.shape)}"
         )
-    for name, tensor in (("target", target), ("weight", weight)):
-        if tensor is not None and tensor.device != input.device:
-            raise UncorkError(
-                f"{name} is on {tensor.device} and input on {input.device}: move them to one device"
-            )
-    if weight is not None and tuple(weight.shape) != (classes,):
-        raise UncorkError(
-            f"weight must have one value per class, shape ({classes},), got {tuple(weight.shape)}"
-        )
+    check_device("target", target, input.device)
+    how.check(classes, input.device)
+
+
+ONE_PROGRAM = 1 << 15  # rows that one program adds up soon enough
+
+
+def _fused_loss(
+    rows: Tensor,
+    target: Tensor,
+    family: Family,
+    parameters: Parameters,
+    fused: Fused,
+    reduction: str,
+    ignore_index: int,
+) -> Tensor:
+    """Loss of logits (N, C) against classes of any shape: (), or with "none" of that shape.
+
+    `fused` is the family's kernel. float16's range is too small for a p that is still to be
+    multiplied: such logits are taken as float32.
+    """
+    if rows.dtype == torch.float16:
+        rows = rows.float()
+    classes = target.reshape(-1).long().contiguous()
+    loss: Tensor
+    loss, _ = _FusedLoss.apply(rows, classes, family, parameters, fused, reduction, ignore_index)
+    return loss.reshape(target.shape) if reduction == "none" else loss
+
+
+class _FusedLoss(torch.autograd.Function):
+    """(loss () or (N), p (N, C)). p is an output so that second derivatives pass through it;
+    nothing else is kept of the logits."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        z: Tensor,
+        target: Tensor,
+        family: Family,
+        parameters: Parameters,
+        fused: Fused,
+        reduction: str,
+        ignore_index: int,
+    ) -> tuple[Tensor, Tensor]:
+        losses, p = fused(z, target, ignore_index)
+        loss, share = losses, None
+        if reduction != "none":
+            loss, share = _reduced(losses, target, ignore_index, reduction == "mean")
+        ctx.save_for_backward(p, target, share)
+        ctx.family, ctx.parameters, ctx.ignore_index = family, parameters, ignore_index
+        ctx.set_materialize_grads(False)
+        return loss, p
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, grad_p: Tensor | None) -> tuple[Any, ...]:
+        p, target, share = ctx.saved_tensors
+        dz = None
+        if grad is not None and not torch.is_grad_enabled():
+            from uncork.nn.kernels.losses import loss_backward
+
+            dz = loss_backward(p, target, grad, share, ctx.ignore_index)
+        elif grad is not None:
+            counted = target != ctx.ignore_index
+            upstream = grad if share is None else (grad * share).expand(len(p))
+            upstream = torch.where(counted, upstream, torch.zeros_like(upstream))
+            safe = torch.where(counted, target, torch.zeros_like(target))
+            dz = residual(p, safe.unsqueeze(-1), upstream.unsqueeze(-1), None)
+        if grad_p is not None:
+            dz = plus(dz, ctx.family.vjp(p, grad_p, ctx.parameters))
+        return (dz, *[None] * 6)
+
+
+def _reduced(
+    losses: Tensor, target: Tensor, ignore_index: int, mean: bool
+) -> tuple[Tensor, Tensor]:
+    """(total (), share ()): the share is what a row that counts has in the total."""
+    if len(losses) <= ONE_PROGRAM:
+        from uncork.nn.kernels.losses import reduced
+
+        return reduced(losses, target, ignore_index, mean)
+    if not mean:
+        return losses.sum(), torch.ones((), device=losses.device)
+    share = 1 / (target != ignore_index).sum().float()
+    return losses.sum() * share, share

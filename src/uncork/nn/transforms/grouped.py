@@ -9,11 +9,11 @@ remain (flat rows, α near 1) are solved in full, block by block in cache, from 
 
 from __future__ import annotations
 
-from uncork.nn import _pages
 from uncork.nn._rows import Alpha, blocks
 from uncork.nn._torch import torch
-from uncork.nn.deformed import exp_alpha
-from uncork.nn.threshold import by_power, entmax_shift, power_level, shifted
+from uncork.nn.transforms.deformed import exp_alpha
+from uncork.nn.transforms.pages import empty_like
+from uncork.nn.transforms.threshold import by_power, entmax_shift, power_level, shifted
 
 Tensor = torch.Tensor
 
@@ -26,7 +26,7 @@ _KEEP_AT_MOST = 4  # gather only where at most one group in this many remains
 
 def entmax_rows(z: Tensor, alpha: Alpha) -> Tensor:
     """p = exp_α(z − S) for each row.  z (R, n), alpha a float or (R, 1)  →  p (R, n)."""
-    out = _pages.empty_like(z)
+    out = empty_like(z)
     if z.shape[1] < NARROW:
         return _solve_full(z, alpha, shifted(z)[1], None, None, out)
     for start in range(0, len(z), _ROWS):
@@ -73,7 +73,7 @@ def entmax_rows_vjp(p: Tensor, grad: Tensor, alpha: float) -> Tensor:
 
     Reads and writes only groups that hold support where these are few.
     """
-    out = _pages.empty_like(p)
+    out = empty_like(p)
     if p.shape[1] < NARROW:
         return _vjp_full(p, grad, alpha, out)
     for start in range(0, len(p), _ROWS):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from uncork.nn._rows import Alpha
+from uncork.nn._rows import Alpha, blocks, runs_eagerly_on_cpu
 from uncork.nn._torch import torch
 
 Tensor = torch.Tensor
@@ -79,6 +79,12 @@ def on_support(p: Tensor) -> tuple[Tensor, Tensor]:
     return support, torch.where(support, p, torch.ones_like(p))
 
 
+def log_on_support(p: Tensor) -> Tensor:
+    """log p: −inf where p is zero, with gradient zero there; NaN stays NaN."""
+    support, safe = on_support(p)
+    return torch.where(support, safe.log(), p.detach() - torch.inf)
+
+
 def slopes(p: Tensor, alpha: Alpha) -> Tensor:
     """dp/dx of p = exp_α(x), which is p^{2−α} on the support and 0 off it."""
     if not isinstance(alpha, Tensor) and alpha == 1:
@@ -90,6 +96,34 @@ def slopes(p: Tensor, alpha: Alpha) -> Tensor:
         if alpha == 1.5:
             return torch.where(support, safe.sqrt(), torch.zeros_like(p))
     return torch.where(support, safe.pow(2 - alpha), torch.zeros_like(p))
+
+
+def inner_product(p: Tensor, v: Tensor) -> Tensor:
+    """Σ p v over the support (masked v = −inf has p = 0 and counts nothing): (..., 1)."""
+    if runs_eagerly_on_cpu(p, v) and not torch.is_grad_enabled() and p.numel():
+        n = p.shape[-1]
+        p, rows = p.reshape(-1, n), v.reshape(-1, n)
+        out = p.new_empty(len(p), 1)
+        lowest = torch.finfo(p.dtype).min
+        for block in blocks(*p.shape):
+            # 0 · lowest is 0, where 0 · −inf would be NaN.
+            product = rows[block].clamp(min=lowest).mul_(p[block])
+            torch.sum(product, -1, keepdim=True, out=out[block])
+        return out.reshape((*v.shape[:-1], 1))
+    support = p > 0
+    return (p * torch.where(support, v, torch.zeros_like(v))).sum(-1, keepdim=True)
+
+
+def power_sum(p: Tensor, alpha: Alpha) -> Tensor:
+    """Σ p^α over the last dimension: (..., 1)."""
+    if not isinstance(alpha, Tensor):
+        if alpha == 2:
+            return p.square().sum(-1, keepdim=True)
+        if alpha == 1.5:  # p^{3/2} without the square root of zeros, slow in vector libraries
+            tiny = torch.finfo(p.dtype).tiny
+            return (p * p * p.clamp(min=tiny).rsqrt()).sum(-1, keepdim=True)
+    support, safe = on_support(p)
+    return torch.where(support, safe.pow(alpha), p).sum(-1, keepdim=True)  # 0, or NaN
 
 
 def alpha_slopes(p: Tensor, alpha: Alpha) -> Tensor:

@@ -16,9 +16,8 @@ from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
-from uncork.nn.deformed import exp_alpha
-from uncork.nn.linear_losses import check_number, checked_loss
-from uncork.nn.linear_rows import (
+from uncork.nn.linear.autograd import linear_loss
+from uncork.nn.linear.problem import (
     LinearOptions,
     LinearResult,
     LinearTensors,
@@ -28,13 +27,14 @@ from uncork.nn.linear_rows import (
     as_tensor,
     row_targets,
 )
-from uncork.nn.threshold import Exchange, by_power, entmax_shift, power_level, shifted
+from uncork.nn.losses.specification import LinearArguments, Reduction, loss_named
+from uncork.nn.transforms.deformed import exp_alpha
+from uncork.nn.transforms.threshold import Exchange, by_power, entmax_shift, power_level, shifted
 
 Tensor = torch.Tensor
 
 BLOCK_ELEMENTS = 1 << 24  # logits of this process in memory at a time
 _MOST_STEPS = 128
-_ALPHAS = {"softmax": 1.0, "sparsemax": 2.0}
 
 
 @torch.compiler.disable  # the exchanges are not traced: torch.compile calls this as it is
@@ -61,7 +61,7 @@ def vocab_parallel_loss(
     """A linear loss whose weight is sharded over a process group.
 
     Args:
-        name: "softmax", "sparsemax", "entmax" or "alpha_relu".
+        name: "softmax", "sparsemax", "entmax", "alpha_relu", or a loss of that form.
         input: hidden states (..., d), the same on every process.
         linear_weight: (classes of this process, d); `linear_bias` likewise.
         target: class indices among all classes.
@@ -72,18 +72,17 @@ def vocab_parallel_loss(
         weight: one value for each of all classes.
         The others are as for :func:`uncork.nn.functional.linear_entmax_loss`.
     """
-    if name not in ("softmax", "sparsemax", "entmax", "alpha_relu"):
-        raise UncorkError(
-            f"loss must be one of alpha_relu, entmax, softmax, sparsemax, got {name!r}"
-        )
-    fixed = name == "alpha_relu"
+    loss = loss_named(name)
+    parameters = loss.parameters_from({"alpha": alpha, "tau": tau}, linear=True)
+    if loss.family.exponent(parameters) is None:
+        raise UncorkError(f"{name}: this loss cannot be shared out, as those of entmax's form can")
     if first_class is None or classes is None:
         first_class, classes = _place(linear_weight, group)
-    return checked_loss(
-        input, linear_weight, target,
-        check_number(_ALPHAS.get(name, alpha), 1.0, strict=fixed), tau if fixed else None,
-        linear_bias, weight, ignore_index, reduction, label_smoothing, softcap, input_grad,
-        float32_accumulation, Shard(first_class, classes, group),
+    return linear_loss(
+        loss, parameters, input, linear_weight, target,
+        Reduction(weight, ignore_index, reduction, label_smoothing),
+        LinearArguments(linear_bias, softcap, input_grad, float32_accumulation),
+        Shard(first_class, classes, group),
     )  # fmt: skip
 
 
@@ -101,7 +100,7 @@ def _place(weight: Tensor, group: Any) -> tuple[int, int]:
 def compute(
     tensors: LinearTensors, upstream: Tensor | None, options: LinearOptions, wanted: Wanted
 ) -> LinearResult:
-    """As `linear_blocks.compute`, for this process's share of the classes."""
+    """As `blocks.compute`, for this process's share of the classes."""
     input, weight, bias, tau, target, class_weight = tensors
     shard = options.shard
     assert shard is not None
@@ -131,7 +130,7 @@ def compute(
         losses[rows] = block.losses
         if upstream is None or not wanted.any:
             continue
-        # As in `linear_blocks`: the mean's share is infinite where no row counts.
+        # As in `blocks`: the mean's share is infinite where no row counts.
         above = torch.where(targets.counted[rows], upstream[rows].to(wide), 0.0).unsqueeze(-1)
         if d_tau is not None:
             d_tau += (above.squeeze(-1) * block.tau_slope).sum()

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from uncork.nn import kernels
-from uncork.nn._operator import as_operator
 from uncork.nn._rows import Alpha
 from uncork.nn._torch import torch
-from uncork.nn.deformed import LEAST_ALPHA_BY_POWER, exp_alpha, positive_power
+from uncork.nn.transforms.deformed import LEAST_ALPHA_BY_POWER, exp_alpha, positive_power
+from uncork.nn.transforms.operator import as_operator
 
 Tensor = torch.Tensor
 

@@ -8,10 +8,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from uncork.nn._operator import as_operator
-from uncork.nn._rows import Alpha
+from uncork.nn._rows import (
+    Alpha,
+    check_floating,
+    check_parameter,
+    output_dtype,
+    per_row,
+    rows_back,
+    rows_last,
+)
 from uncork.nn._torch import torch
-from uncork.nn.threshold import MOST_STEPS
+from uncork.nn.transforms.operator import as_operator
+from uncork.nn.transforms.threshold import MOST_STEPS
 
 Tensor = torch.Tensor
 
@@ -105,3 +113,23 @@ def _solve(v: Tensor, budget: Alpha) -> Tensor:
 
 
 _threshold = as_operator("budget_threshold", _solve)
+
+
+def budget(
+    input: Tensor, budget: Alpha = 2.0, dim: int = -1, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """The relaxed k-subset nearest to the logits: 0 ≤ p ≤ 1, Σp = `budget`.
+
+    Choose it to pick about k items of a row, differentiably; `budget=1` is sparsemax.
+
+    Args:
+        input: logits, any shape.
+        budget: how much the row sums to, ≥ 0; a float or a tensor as `alpha` of
+            :func:`entmax` (receives a gradient). At or above the number of entries all are 1.
+        dim, dtype: as for :func:`sparsemax`.
+    """
+    check_floating(input)
+    budget = check_parameter(budget, "budget", at_least=0.0)
+    dtype = output_dtype(input, dtype)
+    z = rows_last(input, dim, dtype)
+    return rows_back(budget_rows(z, per_row(budget, input, dim, z, "budget")), input, dim, dtype)

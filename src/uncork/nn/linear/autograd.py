@@ -1,0 +1,324 @@
+"""The linear losses as one differentiable function: where the gradients are made, kept and scaled.
+
+With reduction "mean" or "sum" the gradients are made together with the loss, in one pass over the
+vocabulary; backward then only multiplies them by the number from upstream, in place, and hands them
+over. A second backward through the same graph makes them again. With "none", and in float16 (whose
+range is too small for gradients before the upstream factor), they are made in backward.
+
+For torch.compile the work is one opaque operator, `uncork::linear_loss`: there nothing is changed
+in place, and nothing is differentiable twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import zip_longest
+from typing import Any
+
+from uncork.core.errors import UncorkError
+from uncork.nn import kernels
+from uncork.nn._rows import Alpha, under_autocast
+from uncork.nn._torch import torch
+from uncork.nn.linear import blocks
+from uncork.nn.linear.problem import (
+    NOTHING,
+    LinearOptions,
+    LinearResult,
+    LinearTensors,
+    Shard,
+    Wanted,
+    as_tensor,
+    check,
+    one_value,
+    upstream_of,
+)
+from uncork.nn.losses.specification import LOSSES, LinearArguments, Loss, Parameters, Reduction
+
+Tensor = torch.Tensor
+
+_LARGE = 1 << 22  # numbers of a gradient: see `_scale`
+
+
+# Rows up to which the kernels count the targets and add up the losses themselves: few launches,
+# and not much waiting for programs that read all rows.
+COUNTED_ROWS = 1 << 15
+
+
+def linear_loss(
+    loss: Loss,
+    parameters: Parameters,
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    how: Reduction,
+    linear: LinearArguments,
+    shard: Shard | None = None,
+) -> Tensor:
+    """`loss` of input @ linear_weightᵀ + linear_bias: (), or with reduction "none" target's shape.
+
+    `parameters` are those of the loss's family: numbers, but for a τ, which may be a tensor.
+    """
+    all_classes = None if shard is None else shard.classes
+    check(input, linear_weight, target, linear.linear_bias, linear.softcap, how, all_classes)
+    tau: Alpha = 0.0
+    if loss.family.threshold_given:
+        tau, parameters = one_value(parameters[-1], input), parameters[:-1]
+    numbers = tuple(value for value in parameters if not isinstance(value, Tensor))  # all of them
+    device = input.device.type
+    if under_autocast(device) and input.dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(device)
+        input, linear_weight = input.to(dtype), linear_weight.to(dtype)
+    if input.dtype != linear_weight.dtype:
+        raise UncorkError(
+            f"input is {input.dtype} and linear_weight {linear_weight.dtype}: give them one dtype, "
+            "or compute under torch.autocast"
+        )
+    options = LinearOptions(  # plain numbers: kernels take no others
+        loss, numbers, int(how.ignore_index), float(how.label_smoothing),
+        None if linear.softcap is None else float(linear.softcap), linear.float32_accumulation,
+        shard,
+    )  # fmt: skip
+    rows = input.reshape(-1, input.shape[-1])
+    tensors = LinearTensors(
+        rows if linear.input_grad else rows.detach(), linear_weight, linear.linear_bias,
+        tau, target.reshape(-1).long(), how.weight,
+    )  # fmt: skip
+    made = _apply(tensors, how.reduction, options)
+    return made.reshape(target.shape) if how.reduction == "none" else made
+
+
+def _apply(tensors: LinearTensors, reduction: str, options: LinearOptions) -> Tensor:
+    """Loss of rows input @ weightᵀ + bias: () or, with reduction "none", (N)."""
+    wanted = Wanted(*(_asked(leaf) for leaf in tensors[:4]))
+    early = wanted.any and reduction != "none" and tensors.input.dtype != torch.float16
+    apply = _TracedLinearLoss.apply if torch.compiler.is_compiling() else _LinearLoss.apply
+    loss: Tensor = apply(reduction, early, options, wanted, *tensors)
+    if reduction == "mean" and not len(tensors.input):
+        return loss + math.nan  # of no rows: gradients are 0, as cross_entropy's are
+    return loss
+
+
+def _asked(leaf: Tensor | float | None) -> bool:
+    return isinstance(leaf, Tensor) and leaf.requires_grad and torch.is_grad_enabled()
+
+
+class _LinearLoss(torch.autograd.Function):
+    """The reduced loss (), or with "none" losses by row (N), of tensors as in `LinearTensors`.
+    `early`: gradients are made in forward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, reduction: str, early: bool, options: LinearOptions, wanted: Wanted, *given: Any
+    ) -> Tensor:
+        tensors = LinearTensors(*given)
+        upstream = None
+        added_up = reduction != "none" and adds_up(tensors, options)
+        if reduction != "none" and not added_up:
+            upstream = upstream_of(reduction, tensors, options)
+        made = compute(
+            tensors, upstream if early else None, options, wanted if early else NOTHING,
+            reduction if added_up else None,
+        )  # fmt: skip
+        input, weight, bias, tau, target, class_weight = tensors
+        ctx.tau = None if isinstance(tau, Tensor) else tau  # only tensors can be saved
+        saved_tau = tau if ctx.tau is None else None
+        ctx.save_for_backward(input, weight, bias, saved_tau, target, class_weight)
+        ctx.reduction, ctx.options, ctx.wanted = reduction, options, wanted
+        ctx.ready = made[1:5] if early else None
+        if made.total is not None:
+            return made.total
+        assert made.losses is not None
+        return made.losses if upstream is None else torch.dot(made.losses, upstream)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        gradients: Any
+        if torch.is_grad_enabled():
+            gradients = _differentiable(ctx, grad)
+        elif ctx.ready is not None:
+            gradients, ctx.ready = ctx.ready, None  # handed over: who holds them may keep them
+            _scale([made for made in gradients if made is not None], grad)
+        else:
+            tensors = _saved(ctx)
+            made = compute(tensors, _by_row(ctx, tensors, grad), ctx.options, ctx.wanted)
+            gradients = made[1:5]
+        return (None, None, None, None, *gradients, None, None)
+
+
+def _saved(ctx: Any) -> LinearTensors:
+    tensors = LinearTensors(*ctx.saved_tensors)
+    return tensors if ctx.tau is None else tensors._replace(tau=ctx.tau)
+
+
+def _by_row(ctx: Any, tensors: LinearTensors, grad: Tensor) -> Tensor:
+    """The gradient from upstream for every row's loss."""
+    if ctx.reduction == "none":
+        return grad
+    return grad * upstream_of(ctx.reduction, tensors, ctx.options)
+
+
+def _differentiable(ctx: Any, grad: Tensor) -> list[Tensor | None]:
+    """Gradients that can be differentiated again: all logits at once, by torch's own means."""
+    if ctx.options.shard is not None:
+        raise UncorkError("a vocabulary-parallel loss has first derivatives only")
+    tensors = _saved(ctx)
+    input, weight, bias, tau, target, class_weight = tensors
+    leaves = zip(tensors[:4], ctx.wanted, strict=True)
+    asked = [leaf for leaf, wanted in leaves if wanted and isinstance(leaf, Tensor)]
+    wide = input.dtype if input.dtype == torch.float64 else torch.float32
+    z = torch.nn.functional.linear(input, weight).to(wide)
+    if bias is not None:
+        z = z + bias.to(wide)
+    loss = blocks.loss_of_logits(z, target, class_weight, tau, ctx.options)
+    rows = _by_row(ctx, tensors, grad).to(wide)
+    made = iter(torch.autograd.grad(loss, asked, rows, create_graph=True))
+    return [next(made) if wanted else None for wanted in ctx.wanted]
+
+
+def _scale(gradients: list[Tensor], factor: Tensor) -> None:
+    """Every gradient times factor, in place. The kernel leaves the memory alone where the factor is
+    1, which it is for a loss that is the last thing computed; below some size launching it takes
+    longer than torch's multiplications."""
+    large: list[Tensor] = []
+    small: list[Tensor] = []
+    for made in gradients:
+        (large if made.numel() >= _LARGE and kernels.usable(made) else small).append(made)
+    if large:
+        from uncork.nn.kernels.ends import scale
+
+        for values, others in zip_longest(large[::2], large[1::2]):
+            scale(values, others, factor)
+    if small:
+        torch._foreach_mul_(small, factor)
+
+
+# --- which way the work is done ------------------------------------------------------------
+
+
+def compute(
+    tensors: LinearTensors,
+    upstream: Tensor | None,
+    options: LinearOptions,
+    wanted: Wanted,
+    reduction: str | None = None,
+) -> LinearResult:
+    """Losses of the rows and the gradients wanted, by whichever way the tensors allow.
+
+    upstream (N): dL/d(loss of a row). reduction "mean" or "sum", in its place: only where `adds_up`
+    says so.
+    """
+    with torch.no_grad(), _without_autocast(tensors.input.device.type):
+        if options.shard is not None:
+            from uncork.nn.linear import vocab_parallel
+
+            return vocab_parallel.compute(tensors, upstream, options, wanted)
+        if _by_kernels(tensors, options):
+            from uncork.nn.linear import cuda
+
+            return cuda.compute(tensors, upstream, options, wanted, reduction)
+        return blocks.compute(tensors, upstream, options, wanted)
+
+
+def adds_up(tensors: LinearTensors, options: LinearOptions) -> bool:
+    """Whether the kernels make the reduced loss too."""
+    small = len(tensors.input) <= COUNTED_ROWS and options.shard is None
+    return small and _by_kernels(tensors, options)
+
+
+def _by_kernels(tensors: LinearTensors, options: LinearOptions) -> bool:
+    return options.exponent is not None and kernels.usable(tensors.input, tensors.weight)
+
+
+def _without_autocast(device: str) -> AbstractContextManager[None]:
+    """Autocast switched off, only where it is on: a small problem would notice the time."""
+    if under_autocast(device):
+        off: AbstractContextManager[None] = torch.autocast(device, enabled=False)
+        return off
+    return nullcontext()
+
+
+# --- for torch.compile ---------------------------------------------------------------------
+
+Made = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # losses; gradients, empty where not wanted
+
+# Tensors as in `LinearTensors`, upstream, options as in `LinearOptions` (no shard), `Wanted`.
+_SCHEMA = (
+    "(Tensor input, Tensor weight, Tensor? bias, Tensor tau, Tensor target, Tensor? class_weight, "
+    "Tensor? upstream, str loss, float[] numbers, int ignore_index, float label_smoothing, "
+    "float? softcap, bool? float32_accumulation, bool[] wanted) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+
+
+def _run(*given: Any) -> Made:
+    *tensors, upstream = given[:7]
+    name, numbers, *others = given[7:13]
+    options, wanted = LinearOptions(LOSSES[name], tuple(numbers), *others), Wanted(*given[13])
+    losses, *gradients = compute(LinearTensors(*tensors), upstream, options, wanted)[:5]
+    assert losses is not None
+    input = given[0]
+    made = [input.new_empty(0) if one is None else one.contiguous() for one in gradients]
+    return losses, made[0], made[1], made[2], made[3]
+
+
+_operator = torch.library.custom_op("uncork::linear_loss", _run, mutates_args=(), schema=_SCHEMA)
+
+
+@_operator.register_fake
+def _shapes(*given: Any) -> Made:
+    input, wanted = given[0], given[13]
+    wide = torch.float64 if input.dtype == torch.float64 else torch.float32
+    made = [
+        leaf.new_empty(leaf.shape) if asked and leaf is not None else input.new_empty(0)
+        for leaf, asked in zip(given[:4], wanted, strict=True)
+    ]
+    return input.new_empty(input.shape[0], dtype=wide), made[0], made[1], made[2], made[3]
+
+
+def _call(
+    tensors: LinearTensors, upstream: Tensor | None, options: LinearOptions, wanted: Wanted
+) -> Made:
+    made: Made = _operator(
+        *tensors, upstream, options.loss.name, list(options.numbers), options.ignore_index,
+        options.label_smoothing, options.softcap, options.float32_accumulation, list(wanted),
+    )  # fmt: skip
+    return made
+
+
+class _TracedLinearLoss(torch.autograd.Function):
+    """As `_LinearLoss`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, reduction: str, early: bool, options: LinearOptions, wanted: Wanted, *given: Any
+    ) -> Tensor:
+        tensors = LinearTensors(*given)
+        if not isinstance(tensors.tau, Tensor):
+            wide = torch.float64 if tensors.input.dtype == torch.float64 else torch.float32
+            tensors = tensors._replace(tau=as_tensor(tensors.tau, wide, tensors.input.device))
+        upstream = None
+        if reduction != "none":
+            upstream = upstream_of(reduction, tensors, options)
+        losses, *gradients = _call(
+            tensors, upstream if early else None, options, wanted if early else NOTHING
+        )
+        ctx.early, ctx.options, ctx.wanted = early, options, wanted
+        if early:
+            ctx.save_for_backward(*gradients)
+        else:
+            ctx.save_for_backward(*tensors, upstream)
+        return losses if upstream is None else torch.dot(losses, upstream)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        made: Sequence[Tensor]
+        if ctx.early:
+            made = [gradient * grad for gradient in ctx.saved_tensors]
+        else:
+            *tensors, upstream = ctx.saved_tensors
+            rows = grad if upstream is None else grad * upstream
+            made = _call(LinearTensors(*tensors), rows, ctx.options, ctx.wanted)[1:]
+        gradients = (one if asked else None for one, asked in zip(made, ctx.wanted, strict=True))
+        return (None, None, None, None, *gradients, None, None)

@@ -1,0 +1,50 @@
+"""The loss of α-normmax (Blondel, Martins and Niculae 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from uncork.nn._torch import torch
+from uncork.nn.losses.specification import Family, Loss, Option, Parameters, register
+from uncork.nn.transforms.deformed import inner_product, power_sum, slopes
+from uncork.nn.transforms.normmax import normmax_rows
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class NormmaxFamily(Family):
+    """Ω = ‖p‖_α − 1 on the simplex (Blondel, Martins and Niculae 2020). α is a float here."""
+
+    def predict(self, z: Tensor, parameters: Parameters) -> Tensor:
+        (alpha,) = parameters
+        return normmax_rows(z, alpha)
+
+    def conjugate(self, v: Tensor, p: Tensor, parameters: Parameters) -> Tensor:
+        (alpha,) = parameters
+        norm = power_sum(p, alpha).pow(1 / alpha)
+        return (inner_product(p, v) - norm + 1).clamp(min=0)
+
+    def vjp(self, p: Tensor, grad: Tensor, parameters: Parameters) -> Tensor:
+        """c (diag b − b pᵀ − p bᵀ + Σb p pᵀ) grad, b = p^{2−α}, c = ‖p‖_α^{α−1}/(α−1)."""
+        (alpha,) = parameters
+        b = slopes(p, alpha)
+        mean = (p * grad).sum(-1, keepdim=True)
+        centred = b * (grad - mean)
+        total = power_sum(p, alpha)
+        total = torch.where(total == 0, torch.ones_like(total), total)
+        scale = total.pow((alpha - 1) / alpha) / (alpha - 1)
+        return scale * (centred - p * centred.sum(-1, keepdim=True))
+
+
+register(
+    Loss(
+        "normmax",
+        NormmaxFamily(),
+        (Option("alpha", 2.0, "the norm's exponent.", above=1.0, learnable=False),),
+        """ℓ(z; y) = (p − e_y)·z + 1 − ‖p‖_α with p = normmax(z): gradient exactly p − e_y.
+
+        For outputs that spread their mass evenly over a set of classes.
+        """,
+    )
+)

@@ -1,0 +1,291 @@
+"""sparsemax and α-entmax: the functions, the map and its derivatives, for every device."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, overload
+
+from uncork.nn import kernels
+from uncork.nn._rows import (
+    Alpha,
+    check_floating,
+    check_hint,
+    check_parameter,
+    compute_dtype,
+    output_dtype,
+    per_row,
+    rows_back,
+    rows_last,
+    runs_eagerly_on_cpu,
+)
+from uncork.nn._torch import torch
+from uncork.nn.transforms.deformed import alpha_slopes, log_on_support, on_support, slopes
+from uncork.nn.transforms.grouped import entmax_rows, entmax_rows_vjp, finish
+from uncork.nn.transforms.threshold import (
+    by_power,
+    entmax_shift_anywhere,
+    power_level_anywhere,
+    shifted,
+)
+
+Tensor = torch.Tensor
+
+
+class SparseOutput(NamedTuple):
+    """What a transform returns when asked for more than the probabilities."""
+
+    output: Tensor  #: the probabilities, shaped like the input
+    tau: Tensor  #: threshold τ of p = [(α−1) z − τ]₊^{1/(α−1)}; size 1 along `dim`
+    support_size: Tensor  #: int64, how many entries are positive; size 1 along `dim`
+
+
+class Entmax(torch.autograd.Function):
+    """z (..., n), alpha a float ≥ 1 or a tensor (..., 1)  →  p (..., n).
+
+    z is float32 or float64; also 16-bit where the kernels take it (`kernels.launches`).
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(z: Tensor, alpha: Alpha) -> Tensor:
+        n = z.shape[-1]
+        if z.numel() == 0:
+            return z.clone()
+        if not isinstance(alpha, Tensor) and alpha == 1:
+            return _softmax(z)
+        if kernels.launches(z) and not isinstance(alpha, Tensor):
+            from uncork.nn.kernels.entmax import entmax_forward
+
+            return entmax_forward(z, alpha, z.dtype)
+        if runs_eagerly_on_cpu(z) and (not isinstance(alpha, Tensor) or runs_eagerly_on_cpu(alpha)):
+            if isinstance(alpha, Tensor):
+                alpha = alpha.expand((*z.shape[:-1], 1)).reshape(-1, 1)
+            return entmax_rows(z.reshape(-1, n), alpha).reshape(z.shape)
+        v, _ = shifted(z)
+        if not isinstance(alpha, Tensor) and alpha > 2:
+            return by_power(v, alpha, power_level_anywhere(v, alpha))
+        p = finish(v - entmax_shift_anywhere(v, alpha), alpha)
+        if isinstance(alpha, Tensor):
+            return torch.where(alpha > 2, by_power(v, alpha, power_level_anywhere(v, alpha)), p)
+        return p
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, alpha = inputs
+        if isinstance(alpha, Tensor):
+            ctx.save_for_backward(output, alpha)
+        else:
+            ctx.save_for_backward(output)
+            ctx.alpha = alpha
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        p, alpha = _saved(ctx)
+        dz = dalpha = None
+        if ctx.needs_input_grad[0]:
+            dz = entmax_vjp(p, grad, alpha)
+        if ctx.needs_input_grad[1]:
+            assert isinstance(alpha, Tensor)  # only tensors need gradients
+            along = entmax_alpha_direction(p, alpha)
+            dalpha = (grad * along).sum(-1, keepdim=True).sum_to_size(alpha.shape)
+        return dz, dalpha
+
+
+def _saved(ctx: Any) -> tuple[Tensor, Alpha]:
+    saved = ctx.saved_tensors
+    return saved[0], saved[1] if len(saved) == 2 else ctx.alpha
+
+
+def _softmax(z: Tensor) -> Tensor:
+    """softmax whose all-masked rows are 0, as for every other α, and not NaN."""
+    p = torch.softmax(z, -1)
+    masked = z.amax(-1, keepdim=True) == -torch.inf
+    return torch.where(masked, torch.zeros_like(p), p)
+
+
+def entmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
+    """(diag(s) − s sᵀ/Σs) grad with s = p^{2−α}, differentiable in p, grad and alpha."""
+    if not torch.is_grad_enabled() and not isinstance(alpha, Tensor) and kernels.launches(p, grad):
+        from uncork.nn.kernels.entmax import entmax_backward
+
+        return entmax_backward(p, grad, alpha, p.dtype)
+    if (
+        not torch.is_grad_enabled()
+        and not isinstance(alpha, Tensor)
+        and runs_eagerly_on_cpu(p, grad)
+        and p.numel()
+    ):
+        n = p.shape[-1]
+        return entmax_rows_vjp(p.reshape(-1, n), grad.reshape(-1, n), alpha).reshape(p.shape)
+    wide = compute_dtype(p.dtype)
+    if p.dtype != wide:
+        return entmax_vjp(p.to(wide), grad.to(wide), alpha).to(p.dtype)
+    slope = slopes(p, alpha)
+    pushed = slope * grad
+    return pushed - slope * (pushed.sum(-1, keepdim=True) / _mass(slope))
+
+
+def entmax_alpha_direction(p: Tensor, alpha: Alpha) -> Tensor:
+    """dp/dα: what α does at fixed S, less the change of S that keeps Σp = 1."""
+    slope = slopes(p, alpha)
+    direct = alpha_slopes(p, alpha)
+    return direct - slope * (direct.sum(-1, keepdim=True) / _mass(slope))
+
+
+def _mass(slope: Tensor) -> Tensor:
+    total = slope.sum(-1, keepdim=True)
+    return torch.where(total == 0, torch.ones_like(total), total)  # masked rows
+
+
+def threshold_of(z: Tensor, p: Tensor, alpha: Alpha) -> Tensor:
+    """τ from a solved row, differentiable: the mean over the support of (α−1) z − p^{α−1}.
+
+    z, p (..., n) → (..., 1). −inf for a row with no support; for softmax (α = 1) it is −1.
+    """
+    support, safe = on_support(p)
+    terms = (alpha - 1) * torch.where(support, z, torch.zeros_like(z)) - safe.pow(alpha - 1)
+    size = support.sum(-1, keepdim=True)
+    mean = torch.where(support, terms, torch.zeros_like(terms)).sum(-1, keepdim=True) / size
+    return torch.where(size == 0, p.detach().sum(-1, keepdim=True) - torch.inf, mean)  # or NaN
+
+
+@overload
+def sparsemax(
+    input: Tensor,
+    dim: int = ...,
+    *,
+    k: int | None = ...,
+    dtype: torch.dtype | None = ...,
+    return_support: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def sparsemax(
+    input: Tensor,
+    dim: int = ...,
+    *,
+    k: int | None = ...,
+    dtype: torch.dtype | None = ...,
+    return_support: Literal[True],
+) -> SparseOutput: ...
+def sparsemax(
+    input: Tensor,
+    dim: int = -1,
+    *,
+    k: int | None = None,
+    dtype: torch.dtype | None = None,
+    return_support: bool = False,
+) -> Tensor | SparseOutput:
+    """The distribution nearest to the logits: argmin_p ‖p − z‖² over the simplex.
+
+    The sparsest member of the entmax family in common use (α = 2); choose it where few classes
+    should keep any probability, as in attention that must point. Martins and Astudillo 2016.
+
+    Args:
+        input: logits, any shape.
+        dim: the dimension that sums to one.
+        k: a hint about the support's size. It never changes the result.
+        dtype: dtype of the result, as for :func:`torch.softmax`.
+        return_support: return :class:`SparseOutput` with τ and the support's size as well.
+    """
+    return _entmax(input, 2.0, dim, k, dtype, return_support)
+
+
+@overload
+def entmax(
+    input: Tensor,
+    alpha: Alpha = ...,
+    dim: int = ...,
+    *,
+    k: int | None = ...,
+    dtype: torch.dtype | None = ...,
+    return_support: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def entmax(
+    input: Tensor,
+    alpha: Alpha = ...,
+    dim: int = ...,
+    *,
+    k: int | None = ...,
+    dtype: torch.dtype | None = ...,
+    return_support: Literal[True],
+) -> SparseOutput: ...
+def entmax(
+    input: Tensor,
+    alpha: Alpha = 1.5,
+    dim: int = -1,
+    *,
+    k: int | None = None,
+    dtype: torch.dtype | None = None,
+    return_support: bool = False,
+) -> Tensor | SparseOutput:
+    """p = [(α−1) z − τ]₊^{1/(α−1)} with the τ that makes it sum to one (Peters et al. 2019).
+
+    α = 1 is softmax, 2 is sparsemax; 1.5 is the usual choice for a model's output layer.
+
+    Args:
+        input: logits, any shape.
+        alpha: a float ≥ 1; or a tensor that broadcasts against `input` with size 1 along `dim`
+            (one α for all, per row or per head), which receives a gradient.
+        dim, k, dtype, return_support: as for :func:`sparsemax`.
+    """
+    return _entmax(input, check_parameter(alpha, at_least=1.0), dim, k, dtype, return_support)
+
+
+def _entmax(
+    input: Tensor,
+    alpha: Alpha,
+    dim: int,
+    k: int | None,
+    dtype: torch.dtype | None,
+    return_support: bool,
+) -> Tensor | SparseOutput:
+    check_floating(input)
+    check_hint(k)
+    dtype = output_dtype(input, dtype)
+    if (
+        dtype == input.dtype
+        and not return_support
+        and not isinstance(alpha, Tensor)
+        and alpha != 1
+        and input.dim() > 0
+        and kernels.launches(input)
+    ):
+        # The kernels widen 16-bit logits as they read them: no copy in float32.
+        narrow: Tensor = Entmax.apply(input.movedim(dim, -1), alpha)
+        return narrow.movedim(-1, dim)
+    z = rows_last(input, dim, dtype)
+    alpha = per_row(alpha, input, dim, z, "alpha")
+    p: Tensor = Entmax.apply(z, alpha)
+    output = rows_back(p, input, dim, dtype)
+    if not return_support:
+        return output
+    tau = rows_back(threshold_of(z, p, alpha), input, dim, dtype)
+    return SparseOutput(output, tau, rows_back(_size(p), input, dim, torch.int64))
+
+
+def _size(p: Tensor) -> Tensor:
+    return (p > 0).sum(-1, keepdim=True)
+
+
+def log_entmax(
+    input: Tensor, alpha: Alpha = 1.5, dim: int = -1, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """log of :func:`entmax`: −inf where the probability is zero (with gradient zero there).
+
+    For decoding: beam search adds these, and a class off the support ends its beam.
+    """
+    dtype = output_dtype(input, dtype)
+    if not isinstance(alpha, Tensor) and alpha == 1:
+        if input.numel() == 0:
+            return torch.log_softmax(input, dim, dtype=dtype)
+        masked = input.detach().amax(dim, keepdim=True) == -torch.inf
+        known = torch.where(masked, torch.zeros_like(input), input)
+        return torch.where(masked, -torch.inf, torch.log_softmax(known, dim, dtype=dtype))
+    wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
+    return log_on_support(entmax(wide, alpha, dim)).to(dtype)
+
+
+def log_sparsemax(input: Tensor, dim: int = -1, *, dtype: torch.dtype | None = None) -> Tensor:
+    """log of :func:`sparsemax`, as :func:`log_entmax`."""
+    return log_entmax(input, 2.0, dim, dtype=dtype)
