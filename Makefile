@@ -18,7 +18,7 @@ FIND_MODEL := import importlib.util as u; \
 	print(u.find_spec("rapidocr_onnxruntime").submodule_search_locations[0] \
 	+ "/models/ch_PP-OCRv4_rec_infer.onnx")
 
-.PHONY: demo test test-gpu models fuzz bench lint style docs clean
+.PHONY: demo test quick test-gpu models fuzz bench lint style docs clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/uncork audit "$$($(BIN)/python -c '$(FIND_MODEL)')" --report demo-report.html
@@ -27,11 +27,16 @@ demo: $(VENV)/.demo
 # other, which was measured to take five times as long.
 # Each takes half of the tests, folder after folder, and what is left of the other's when it is done:
 # so nearly every fixture of a file or a folder is made once, and both end together.
-# The types are checked beside them.
+# The types are checked beside them. Everything is installed, so no test may skip for want of a library.
 test: style
 	@$(BIN)/mypy & types=$$!; \
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --max-worker-restart 0 $(ONLY); \
+	UNCORK_NEEDS_EVERYTHING=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --max-worker-restart 0 $(ONLY); \
 	tests=$$?; wait $$types && exit $$tests
+
+# The fast tests, without the network: under two minutes. `make quick ONLY=tests/reach` runs some of them.
+quick: $(VENV)/.test
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal \
+		-m "not slow and not network" $(ONLY)
 
 # What needs a GPU, and what must also run with the oldest torch: with the python3 that holds torch,
 # on a copy of the tree, nothing installed.

@@ -4,10 +4,15 @@ import functools
 import os
 import random
 import sys
+from collections.abc import Generator
+from pathlib import Path
 
 import numpy as np
 import pytest
 import typer.testing
+
+from optional import skip_if_absent, skip_what_was_absent
+from slow import is_slow, slow_tests
 
 # Triton's kernels run in its interpreter where there is no GPU. It has to be asked for before
 # Triton is first imported, which other packages do.
@@ -22,7 +27,8 @@ typer.testing._get_command = functools.cache(typer.testing._get_command)
 SEED = int(os.environ.get("UNCORK_TEST_SEED", "0"))
 
 
-def pytest_runtest_setup(item: pytest.Function) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Function) -> Generator[None, object, object]:
     """What a test draws does not depend on which ran before it in the same process."""
     random.seed(SEED)
     if "torch" in sys.modules:
@@ -31,3 +37,40 @@ def pytest_runtest_setup(item: pytest.Function) -> None:
     for value in vars(item.module).values():
         if isinstance(value, np.random.Generator):
             value.bit_generator.state = state
+    return (yield from skip_what_was_absent())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    return (yield from skip_what_was_absent())
+
+
+class _Module(pytest.Module):
+    """A file of tests that is skipped where a module that it imports may be absent, and is."""
+
+    def _getobj(self) -> object:
+        try:
+            return super()._getobj()
+        except Exception as error:
+            skip_if_absent(error)
+            raise
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:
+    return _Module.from_parent(parent, path=module_path)
+
+
+SLOW = slow_tests()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What is slow as a whole is not even imported where slow tests are left out."""
+    chosen = "not slow" in (config.getoption("markexpr") or "")
+    return True if chosen and is_slow(collection_path, None, SLOW) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that are listed as slow."""
+    for item in items:
+        if is_slow(item.path, getattr(item, "originalname", item.name), SLOW):
+            item.add_marker(pytest.mark.slow)

@@ -18,9 +18,14 @@ class _Missing:
         self.package = package
 
     def __fspath__(self) -> str:
-        pytest.skip(f"the package {self.package} is not installed")
+        pytest.skip(f"the package {self.package} is not installed", allow_module_level=True)
 
     __str__ = __fspath__
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # pytest looks whether an argument has a name
+            raise AttributeError(name)
+        return self.__fspath__()
 
 
 def _inside(package: str, *parts: str) -> Any:

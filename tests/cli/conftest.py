@@ -13,6 +13,7 @@ import pytest
 from running import Ran, Run
 from typer.testing import CliRunner
 
+from optional import skip_if_absent
 from uncork.cli import app
 
 
@@ -32,6 +33,8 @@ def run() -> Run:
         result = CliRunner().invoke(
             app, [str(a) for a in arguments], prog_name="uncork", catch_exceptions=False
         )
+        if result.exit_code == 2:
+            skip_if_absent(result.stderr)
         return Ran(result.exit_code, result.stdout, result.stderr)
 
     return running

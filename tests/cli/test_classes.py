@@ -72,7 +72,7 @@ def test_a_file_may_name_them(tmp_path: Path) -> None:
         ("script:THAI", r"scripts there are: LATIN \(6\), "),
         ("script:\x1b[31m", r"written in '\\\\x1b"),
         ("words", "'words' is not a class number"),
-        ("label:(", "no regular expression"),
+        ("label:(", "not a regular expression"),
         ("label:zzz", "no label matches"),
         (" , ", "no class number"),
         ("20", "classes 0 to 19"),

@@ -113,7 +113,7 @@ def test_a_metric_from_a_file_and_the_least_change(run: Run, tmp_path: Path) -> 
         (("SQUARE", "-o", "x.npz", "--metric", "euclid"), "identity, covariance or an .npy"),
         (("SQUARE", "-o", "x.npz", "--do-not-prevent"), "nothing to write"),
         (("--random", "-C", "5", "-d", "2", "-o", "x.onnx"), "written as .npz"),
-        ((str(DDDDOCR_INT8), "-o", "x.onnx"), "write .npz instead"),
+        ((DDDDOCR_INT8, "-o", "x.onnx"), "write .npz instead"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(

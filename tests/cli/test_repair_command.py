@@ -218,7 +218,7 @@ def test_what_cannot_be_written_leaves_nothing_of_the_rest(
         (("SOURCE", "-o", "x.npz", "--classes", "1,@x.npz"), "would overwrite the classes"),
         (("SOURCE", "-o", "x.npz", "--labels", "x.npz"), "would overwrite the labels"),
         (("SOURCE", "-o", "x.npz", "--activations", "x.npz"), "overwrite the hidden states"),
-        ((str(DDDDOCR_INT8), "-o", "x.onnx"), "write .npz instead"),
+        ((DDDDOCR_INT8, "-o", "x.onnx"), "write .npz instead"),
         (("SOURCE", "-o", "x.npz", "--margin", "-1"), "margin must be a number of logits, 0 or"),
         (("SOURCE", "-o", "x.npz", "--margin", "nan"), "margin must be a number of logits, 0 or"),
     ],

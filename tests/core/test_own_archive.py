@@ -233,7 +233,7 @@ def test_reach_domains_and_recordings_are_opened_by_the_same_rules(
         assert read(path)
         whole = path.read_bytes()
         zeros_member(path, "extra.npy", npy_head((1 << 20,), "|u1"), 1)
-        with pytest.raises(UncorkError, match=r"extra.npy.*no part of one"):
+        with pytest.raises(UncorkError, match=r"extra.npy.*not part of one"):
             read(path)
         path.write_bytes(whole)
         first = next(k for k, a in members(path).items() if a.dtype.kind == "f" and a.ndim == 1)

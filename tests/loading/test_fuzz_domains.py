@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from fuzz_domains.children import held
 from fuzz_domains.hold import Count, hold
 
@@ -27,6 +28,7 @@ def test_nothing_arrives_at_the_head_of_a_random_graph_that_its_domain_does_not_
 
 
 def test_graphs_that_once_showed_something_outside_hold_now() -> None:
+    pytest.importorskip("onnxruntime", "1.24")  # earlier ones refuse to run one of them
     count = Count()
     for seed in ONCE_OUTSIDE:
         hold(seed, count)

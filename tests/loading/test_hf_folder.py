@@ -110,7 +110,7 @@ def test_an_index_that_leads_out_of_the_folder_is_refused(
     index = json.loads(file.read_text())
     index["weight_map"]["lm_head.weight"] = shard
     file.write_text(json.dumps(index))
-    with pytest.raises(UncorkError, match="no file of this folder"):
+    with pytest.raises(UncorkError, match="not a file of this folder"):
         load(copy)
 
 

@@ -239,5 +239,5 @@ def test_a_model_without_its_head_is_refused() -> None:
 def test_a_module_without_parameters_and_things_that_are_no_models() -> None:
     with pytest.raises(UncorkError, match="no parameters"):
         load(nn.ReLU())
-    with pytest.raises(UncorkError, match="no model that uncork reads"):
+    with pytest.raises(UncorkError, match="not a model that uncork reads"):
         load(object())

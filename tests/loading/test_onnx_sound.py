@@ -253,6 +253,8 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], list[Any], int, np.ndarray]] =
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_arrives_lies_in_what_is_claimed(tmp_path: Path, name: str) -> None:
+    if "one gain for all" in name:
+        pytest.importorskip("onnxruntime", "1.24")  # earlier ones refuse to run it
     nodes, constants, shape, opset, x = CASES[name]
     assert holds(save(tmp_path / "m.onnx", nodes, constants, shape, opset), x)
 

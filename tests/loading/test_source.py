@@ -55,7 +55,7 @@ def test_a_name_with_a_null_byte() -> None:
         (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
         (b"<!DOCTYPE html><html>", "web page"),
         (b"\x1f\x8b" + bytes(99), "gzip"),
-        (b"just some text, really", "no model that uncork reads"),
+        (b"just some text, really", "not a model that uncork reads"),
     ],
 )
 def test_other_files_are_named_for_what_they_are(tmp_path: Path, data: bytes, message: str) -> None:

@@ -165,7 +165,7 @@ def test_namesakes_and_subclasses_are_not_torchs_own() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return -(x @ self.weight.T) + self.bias
 
-    with pytest.raises(AmbiguousError, match="no plain torch"):
+    with pytest.raises(AmbiguousError, match="not a plain torch"):
         find(nn.Sequential(linear(), Linear()))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import pwd
 import shutil
 import socket
 import subprocess
@@ -40,6 +39,8 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     # The server refuses to run as root.
     user = "nobody" if os.getuid() == 0 else None
     if user is not None:
+        import pwd  # not on Windows
+
         record = pwd.getpwnam(user)
         os.chown(folder, record.pw_uid, record.pw_gid)
     port, data = _free_port(), folder / "data"

@@ -43,7 +43,8 @@ class Folded:
         return self.view.linear(directions) * self.unit
 
     def take(self, classes: np.ndarray) -> np.ndarray:
-        return self.fold(self.head.take(classes), _HOST)
+        rows: np.ndarray = self.fold(self.head.take(classes), _HOST)
+        return rows
 
     def blocks(self, rows: int) -> Iterator[tuple[int, np.ndarray]]:
         for start, block in self.head.blocks(rows):
@@ -61,7 +62,7 @@ def _unit(head: Head, view: Affine) -> float:
     if 1e-200 < size < 1e200 or size == 0:
         return 1.0
     largest = np.frexp(size)[1] if np.isfinite(size) else 1023
-    return 2.0 ** float(np.clip(-largest, -1000, 1000))
+    return float(2.0 ** float(np.clip(-largest, -1000, 1000)))
 
 
 def searched(head: Head, view: Affine) -> Head | Folded:

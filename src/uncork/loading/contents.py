@@ -205,7 +205,7 @@ def choose_by_hand(
     if named is not None:
         offset = named.read()
         offset = offset.reshape(_flat(offset.shape))
-        if offset.shape != (classes,):
+        if list(offset.shape) != [classes]:
             hint = _other_side(contents, tensor, transpose, offset.shape)
             raise UncorkError(
                 f"{contents.path}: bias {named} does not fit weight {choice.weight_name} with "

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import fcntl
 import json
 import os
 import socket
@@ -43,6 +42,13 @@ def _lock_file(work: Path) -> Path:
 
 
 def _take(path: Path) -> IO[str]:
+    try:
+        import fcntl
+    except ModuleNotFoundError:
+        raise UncorkError(
+            "a sweep locks its folder as Linux and macOS do, which Windows cannot: run it in WSL, "
+            "or audit the models one by one with uncork audit --store"
+        ) from None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:

@@ -164,7 +164,7 @@ def _chebyshev(
     programme.a_matrix_.start_ = np.arange(count + 1, dtype=np.int32) * variables
     programme.a_matrix_.index_ = np.tile(np.arange(variables, dtype=np.int32), count)
     programme.a_matrix_.value_ = matrix.ravel()
-    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    solver: Any = highspy.Highs()
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("primal_feasibility_tolerance", _TOLERANCE)

@@ -127,7 +127,8 @@ def _into(space: Space, x: np.ndarray) -> np.ndarray:
     if not space.outline.is_round:
         return np.clip(x, space.outline.lower, space.outline.upper)
     moved = space.backend.get(space.clip(space.backend.asarray(x[None, :])))
-    return np.asarray(moved, dtype=np.float64)[0]
+    inside = np.asarray(moved, dtype=np.float64)[0]
+    return inside
 
 
 class _Points:
@@ -175,7 +176,7 @@ def _mixture(
 def _solver(width: int) -> highspy.Highs:
     import highspy
 
-    solver = highspy.Highs()  # type: ignore[no-untyped-call]
+    solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("primal_feasibility_tolerance", 1e-10)

@@ -248,7 +248,7 @@ class Space:
 
     def sharp_inputs(self, y: np.ndarray) -> np.ndarray:
         """As `inputs`, in float64 whatever searching is done in, on the host."""
-        x = y[:, : len(self.to_input)] @ self.to_input
+        x: np.ndarray = y[:, : len(self.to_input)] @ self.to_input
         if self.lifted:
             x *= self.bias_scale / np.where(y[:, -1:] > 0, y[:, -1:], 1.0)
         return np.asarray(x)

@@ -50,7 +50,6 @@ def serve(
     Nothing in the store can be changed from there.
     Example: uncork serve --store results.db
     """
-    from uncork.store import Store
     from uncork.web.guard import is_loopback
 
     try:
@@ -62,6 +61,8 @@ def serve(
         raise UncorkError(
             f"uncork serve needs {error.name or 'fastapi'}: pip install 'uncork[web]'"
         ) from None
+    from uncork.store import Store
+
     if not is_loopback(host) and not allow_remote:
         raise UncorkError(
             f"--host {host} may be reached by other machines, and there is no password: add "

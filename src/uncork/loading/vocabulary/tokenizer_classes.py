@@ -187,7 +187,10 @@ def before_and_after(
     """Around the pieces of a SentencePiece model: tokens before, how many pieces to leave out,
     tokens after."""
     own = kind.tokens({} if kind.name in _FIXED else settings)
-    pick = lambda *names: [own[name] for name in names if name in own]  # noqa: E731
+
+    def pick(*names: str) -> list[str]:
+        return [own[name] for name in names if name in own]
+
     after = languages(kind, settings)
     if kind.name in ("XLMRoberta", "LayoutXLM", "MBart", "MBart50", "PLBart"):
         if kind.name == "PLBart" and settings.get("language_codes", "base") != "base":

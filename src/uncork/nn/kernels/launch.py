@@ -31,7 +31,7 @@ def on_its_device(
     """
 
     @wraps(launcher)
-    def launched(first: Tensor, *others: Others.args, **named: Others.kwargs) -> Made:
+    def launched(first: Tensor, /, *others: Others.args, **named: Others.kwargs) -> Made:
         device = first.device
         if device.type != "cuda" or device.index == torch.cuda.current_device():
             return launcher(first, *others, **named)
