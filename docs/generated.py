@@ -16,10 +16,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import typer.main
 from typer.testing import CliRunner
 
 from uncork.cli import app
+from uncork.cli.program import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 BEGIN = "<!-- written by docs/generated.py: begin -->\n"
@@ -70,7 +70,7 @@ def help_of_commands() -> str:
 
 def commands() -> list[str]:
     """Every command, in the program's own order."""
-    return list(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    return [name for names in COMMANDS.values() for name in names]
 
 
 def rules_of_operators() -> str:
