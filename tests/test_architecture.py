@@ -316,8 +316,7 @@ def test_no_dotted_name_is_both_a_module_and_something_else() -> None:
         for package, _, own in [module.rpartition(".")]
         if bound(package).get(own, f"uncork.{module}") != f"uncork.{module}"
     ]
-    # Commands are still functions in modules of their names.
-    assert [name for name in both if not name.startswith("cli.")] == []
+    assert both == []
 
 
 def test_a_folder_is_one_room_not_two() -> None:

@@ -29,8 +29,8 @@ ROOM = 512 << 20  # bytes above what the interpreter and its libraries take
 # Imports once, then forks for every command: the fork gets so much more memory, and ten seconds.
 SERVER = """
 import contextlib, io, json, os, resource, signal, sys
-import uncork.cli.commands.verify, uncork.auditing.proofs.certificate_file, uncork.loading.numpy.file
-import uncork.auditing.backend, uncork.loading.naming
+import uncork.cli.commands.verify, uncork.auditing.proofs.certificate_file
+import uncork.auditing.backend, uncork.loading.naming, uncork.loading.numpy.file
 from uncork.cli import main
 for line in sys.stdin:
     arguments, room = json.loads(line)
