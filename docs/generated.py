@@ -74,7 +74,7 @@ def commands() -> list[str]:
 
 
 def rules_of_operators() -> str:
-    from uncork.loading.onnx import ranges  # noqa: F401  (fills the table)
+    from uncork.loading.onnx.arriving import ranges  # noqa: F401  (fills the table)
     from uncork.loading.onnx.rules.table import as_markdown
 
     return as_markdown()
