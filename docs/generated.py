@@ -1,12 +1,13 @@
 """Writes the parts of the documentation that the program itself says: `make docs-reference`.
 
-The help of every command in reference/cli.md, the table of rules in reference/domain-rules.md, and
-the output of the README's example. `--check` writes nothing and exits with 1 if one is outdated.
+The help of every command in reference/cli.md, the table of rules in reference/domain-rules.md,
+every module in architecture.md by its first sentence, and the output of the README's example. `--check` writes nothing and exits with 1 if one is outdated.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib.util
 import os
 import re
@@ -25,6 +26,12 @@ ROOT = Path(__file__).parents[1]
 BEGIN = "<!-- written by docs/generated.py: begin -->\n"
 END = "<!-- end -->\n"
 EXAMPLE = "uncork audit ch_PP-OCRv4_rec_infer.onnx --report demo-report.html"
+PACKAGE = ROOT / "src" / "uncork"
+# Rooms in the order of the page: what crosses them first, the commands last.
+ROOMS = (
+    "core", "domain", "loading", "auditing", "reach", "repair", "save", "theory", "nn",
+    "activations", "store", "sweep", "draw", "report", "web", "cli",
+)  # fmt: skip
 _WIDTH = "96"
 _PLAIN = {"COLUMNS": _WIDTH, "TERMINAL_WIDTH": _WIDTH, "NO_COLOR": "1", "TERM": "dumb"}
 
@@ -80,6 +87,37 @@ def rules_of_operators() -> str:
     return as_markdown()
 
 
+def every_module() -> str:
+    """A table for each folder of the package: its modules, each with what it says of itself."""
+    folders = [path.parent for path in PACKAGE.rglob("__init__.py")]
+    folders += [PACKAGE / "store/migrations", PACKAGE / "store/migrations/versions"]  # not packages
+    order = {name: number for number, name in enumerate(ROOMS)}
+    parts = []
+    for folder in sorted(
+        folders, key=lambda at: (order.get(_in_package(at).partition("/")[0], -1), _in_package(at))
+    ):
+        modules = [path for path in sorted(folder.glob("*.py")) if path.stem != "__init__"]
+        if modules:
+            heading = f"### `{f'uncork/{_in_package(folder)}'.rstrip('/')}/`"
+            about = _said(folder / "__init__.py")
+            rows = [f"| `{path.name}` | {_said(path)} |" for path in modules]
+            table = "\n".join(["| module | what it does |", "| --- | --- |", *rows])
+            parts += filter(None, (heading, about, table))
+    return "\n\n".join(parts) + "\n"
+
+
+def _in_package(folder: Path) -> str:
+    name = folder.relative_to(PACKAGE).as_posix()
+    return "" if name == "." else name
+
+
+def _said(module: Path) -> str:
+    """The first sentence of a module's docstring."""
+    said = ast.get_docstring(ast.parse(module.read_bytes())) if module.exists() else None
+    paragraph = " ".join((said or "").partition("\n\n")[0].split())
+    return re.split(r"(?<=[.?!]) (?=[A-Z`])", paragraph)[0].replace("|", "\\|")
+
+
 def example() -> str:
     """The README's example, run in an empty folder beside the model."""
     package = importlib.util.find_spec("rapidocr_onnxruntime")  # without running its code
@@ -106,6 +144,7 @@ def _fenced(text: str, language: str = "text") -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
+    "docs/architecture.md": every_module,
     "docs/reference/cli.md": help_of_commands,
     "docs/reference/domain-rules.md": rules_of_operators,
     "README.md": example,
