@@ -377,6 +377,20 @@ def test_a_folder_is_one_room_not_two() -> None:
     assert wrong == {}
 
 
+# The tests
+
+
+def test_every_room_has_tests_in_a_folder_of_its_name() -> None:
+    tested = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
+    assert {outer(module) for module in modules()} - {""} - tested == set()
+
+
+def test_no_two_files_of_tests_share_a_name() -> None:
+    """pytest refuses to collect them together, and tests/slow.txt names files without folders."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []
+
+
 # docs/architecture.md
 
 
