@@ -1,6 +1,6 @@
 """What benchmarks.nn_gpu and nn_gpu_errors measured, as Markdown: python -m benchmarks.nn_gpu_table
 
-Linear losses, small ones, and errors: docs/results/performance.md has these tables as they are printed.
+Linear losses, small ones, and errors: docs/results/performance.md has these tables as printed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Writes the parts of the documentation that the program itself says: `make docs-reference`.
 
 The help of every command in reference/cli.md, the table of rules in reference/domain-rules.md,
-every module in architecture.md by its first sentence, and the output of the README's example. `--check` writes nothing and exits with 1 if one is outdated.
+every module in architecture.md by its first sentence, and the output of the README's example.
+`--check` writes nothing and exits with 1 if one is outdated.
 """
 
 from __future__ import annotations
