@@ -1,12 +1,14 @@
 """Writes the parts of the documentation that the program itself says: `make docs-reference`.
 
-The help of every command in reference/cli.md, the table of rules in reference/domain-rules.md, and
-the output of the README's example. `--check` writes nothing and exits with 1 if one is outdated.
+The help of every command in reference/cli.md, the table of rules in reference/domain-rules.md,
+every module in architecture.md by its first sentence, and the output of the README's example.
+`--check` writes nothing and exits with 1 if one is outdated.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib.util
 import os
 import re
@@ -16,15 +18,21 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import typer.main
 from typer.testing import CliRunner
 
 from uncork.cli import app
+from uncork.cli.program import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 BEGIN = "<!-- written by docs/generated.py: begin -->\n"
 END = "<!-- end -->\n"
 EXAMPLE = "uncork audit ch_PP-OCRv4_rec_infer.onnx --report demo-report.html"
+PACKAGE = ROOT / "src" / "uncork"
+# Rooms in the order of the page: what crosses them first, the commands last.
+ROOMS = (
+    "core", "domain", "loading", "auditing", "reach", "repair", "save", "theory", "nn",
+    "activations", "store", "sweep", "draw", "report", "web", "cli",
+)  # fmt: skip
 _WIDTH = "96"
 _PLAIN = {"COLUMNS": _WIDTH, "TERMINAL_WIDTH": _WIDTH, "NO_COLOR": "1", "TERM": "dumb"}
 
@@ -70,14 +78,45 @@ def help_of_commands() -> str:
 
 def commands() -> list[str]:
     """Every command, in the program's own order."""
-    return list(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    return [name for names in COMMANDS.values() for name in names]
 
 
 def rules_of_operators() -> str:
-    from uncork.loading.onnx import ranges  # noqa: F401  (fills the table)
+    from uncork.loading.onnx.arriving import ranges  # noqa: F401  (fills the table)
     from uncork.loading.onnx.rules.table import as_markdown
 
     return as_markdown()
+
+
+def every_module() -> str:
+    """A table for each folder of the package: its modules, each with what it says of itself."""
+    folders = [path.parent for path in PACKAGE.rglob("__init__.py")]
+    folders += [PACKAGE / "store/migrations", PACKAGE / "store/migrations/versions"]  # not packages
+    order = {name: number for number, name in enumerate(ROOMS)}
+    parts = []
+    for folder in sorted(
+        folders, key=lambda at: (order.get(_in_package(at).partition("/")[0], -1), _in_package(at))
+    ):
+        modules = [path for path in sorted(folder.glob("*.py")) if path.stem != "__init__"]
+        if modules:
+            heading = f"### `{f'uncork/{_in_package(folder)}'.rstrip('/')}/`"
+            about = _said(folder / "__init__.py")
+            rows = [f"| `{path.name}` | {_said(path)} |" for path in modules]
+            table = "\n".join(["| module | what it does |", "| --- | --- |", *rows])
+            parts += filter(None, (heading, about, table))
+    return "\n\n".join(parts) + "\n"
+
+
+def _in_package(folder: Path) -> str:
+    name = folder.relative_to(PACKAGE).as_posix()
+    return "" if name == "." else name
+
+
+def _said(module: Path) -> str:
+    """The first sentence of a module's docstring."""
+    said = ast.get_docstring(ast.parse(module.read_bytes())) if module.exists() else None
+    paragraph = " ".join((said or "").partition("\n\n")[0].split())
+    return re.split(r"(?<=[.?!]) (?=[A-Z`])", paragraph)[0].replace("|", "\\|")
 
 
 def example() -> str:
@@ -106,6 +145,7 @@ def _fenced(text: str, language: str = "text") -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
+    "docs/architecture.md": every_module,
     "docs/reference/cli.md": help_of_commands,
     "docs/reference/domain-rules.md": rules_of_operators,
     "README.md": example,

@@ -20,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [*sorted(ROOT.glob("tests/nn/test_*.py")),
+         ROOT / "tests/contributing/test_adding_a_loss.py",
          *sorted(ROOT.glob("tests/auditing/test_*gpu*.py")),
          ROOT / "tests/auditing/test_torch_backend.py"]  # fmt: skip
 AT_A_TIME = max(1, min(6, (os.cpu_count() or 1) // 2))

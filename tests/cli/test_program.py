@@ -78,17 +78,3 @@ def test_continuous_integration_runs_make_test() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     assert script.read_text("utf-8").rstrip().endswith("make test")
-
-
-def test_the_architecture_page_names_every_module() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    package = ROOT / "src" / "uncork"
-    modules = [path.relative_to(package) for path in package.rglob("*.py")]
-    # By the path below its room: `head.py`, `load/` → `onnx/head.py`.
-    missing = [
-        str(module)
-        for module in modules
-        if module.name != "__init__.py"
-        and f"`{'/'.join(module.parts[1:] or module.parts)}`" not in text
-    ]
-    assert missing == []

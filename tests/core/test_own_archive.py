@@ -30,7 +30,7 @@ ROOM = 512 << 20  # bytes above what the interpreter and its libraries take
 SERVER = """
 import contextlib, io, json, os, resource, signal, sys
 import uncork.cli.commands.verify, uncork.auditing.proofs.certificate_file
-import uncork.loading.numpy.file, uncork.auditing.backend, uncork.loading.naming
+import uncork.auditing.backend, uncork.loading.naming, uncork.loading.numpy.file
 from uncork.cli import main
 for line in sys.stdin:
     arguments, room = json.loads(line)

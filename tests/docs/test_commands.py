@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 import typer.main
-from typer.testing import CliRunner
 
-from uncork.cli import app
+from uncork.cli.program import COMMANDS, one_command
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-NAMES = list(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+NAMES = [name for names in COMMANDS.values() for name in names]
 # A line of a block, or a span of code in the text: `uncork audit model.onnx --report audit.html`.
 SHOWN = re.compile(rf"(?:^(?:    )?(?:\$ )?|`)uncork ({'|'.join(NAMES)})\b([^`\n#]*)", re.M)
 # What the reader types in place of our example is not an option of that command.
@@ -23,8 +22,9 @@ OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][a-z-]*")
 
 @cache
 def options_of(command: str) -> set[str]:
-    ran = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"})
-    return set(OPTION.findall(ran.stdout))
+    parameters = typer.main.get_command(one_command(command)).params
+    names = [name for one in parameters for name in (*one.opts, *one.secondary_opts)]
+    return {"--help", "-h", *names}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

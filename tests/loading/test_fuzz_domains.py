@@ -8,7 +8,7 @@ import pytest
 from fuzz_domains.children import held
 from fuzz_domains.hold import Count, hold
 
-from uncork.loading.onnx import ranges  # noqa: F401
+from uncork.loading.onnx.arriving import ranges  # noqa: F401
 from uncork.loading.onnx.rules.table import RULES
 
 GRAPHS = 250

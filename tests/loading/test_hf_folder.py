@@ -17,8 +17,8 @@ from small_models import CLASSES, variant
 from uncork import RMSNorm, UncorkError
 from uncork.loading import AmbiguousError, describe, find, load, open_source
 from uncork.loading.codes.decoded import Decoded
-from uncork.loading.hugging_face.architectures import needed_tensors
 from uncork.loading.hugging_face.folder import Shards
+from uncork.loading.hugging_face.locate import locate
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,9 @@ def test_shards_that_hold_nothing_needed_may_be_missing(sharded: Path, tmp_path:
     copy = Path(shutil.copytree(sharded, tmp_path / "model"))
     where = json.loads((copy / "model.safetensors.index.json").read_text())["weight_map"]
     config = json.loads((copy / "config.json").read_text())
-    needed = needed_tensors(config, where)
+    found = locate(config, list(where))
+    assert found is not None
+    needed = found.tensors
     assert set(needed) == {"lm_head.weight", "model.norm.weight"}
     for shard in set(where.values()) - {where[name] for name in needed}:
         (copy / shard).unlink()

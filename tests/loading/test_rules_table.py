@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from uncork.loading.onnx import ranges  # noqa: F401  (fills the table)
+from uncork.loading.onnx.arriving import ranges  # noqa: F401  (fills the table)
 from uncork.loading.onnx.rules.table import RULES, as_markdown
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "domain-rules.md"

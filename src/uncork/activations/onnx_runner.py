@@ -15,7 +15,7 @@ from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.loading import find
 from uncork.loading.onnx.file import open_onnx
-from uncork.loading.onnx.head_node import HeadNode
+from uncork.loading.onnx.linear import HeadNode
 
 _HEIGHT = 48  # of PP-OCR's recognisers, where the model itself leaves it open
 _KINDS: dict[str, Any] = {

@@ -225,15 +225,6 @@ class Search:
         }  # fmt: skip
 
 
-TimeLimit = Annotated[
-    float | None,
-    typer.Option(
-        help="Stop searching after this time; what is left stays undecided.",
-        metavar="SECONDS",
-        rich_help_panel=RUN,
-    ),
-]
-
 # ---- Output ----------------------------------------------------------------------------------
 
 Json = Annotated[
@@ -338,16 +329,6 @@ class Device(str, Enum):
     cuda = "cuda"
 
 
-OnDevice = Annotated[
-    Device,
-    typer.Option(help="Where to compute; auto: on the GPU if there is one.", rich_help_panel=RUN),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option(
-        help="Threads to use.", show_default="all cores", metavar="N", rich_help_panel=RUN
-    ),
-]
 Resume = Annotated[
     bool,
     typer.Option("--resume", help="Continue where an earlier run stopped.", rich_help_panel=RUN),
@@ -358,3 +339,40 @@ Quiet = Annotated[
         "--quiet", help="Show no progress and no notices.", callback=silence, rich_help_panel=RUN
     ),
 ]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where a command computes, and whether it says how far it is."""
+
+    device: Annotated[
+        Device,
+        typer.Option(
+            help="Where to compute; auto: on the GPU if there is one.", rich_help_panel=RUN
+        ),
+    ] = Device.auto
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            help="Threads to use.", show_default="all cores", metavar="N", rich_help_panel=RUN
+        ),
+    ] = None
+    quiet: Quiet = False
+
+    def on(self) -> dict[str, Any]:
+        """Where to compute, for what `uncork` offers in Python."""
+        return {"device": self.device.value, "jobs": self.jobs}
+
+
+@dataclass(frozen=True)
+class LimitedRun(Run):
+    """A run that can be given a time to end in."""
+
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            help="Stop searching after this time; what is left stays undecided.",
+            metavar="SECONDS",
+            rich_help_panel=RUN,
+        ),
+    ] = None

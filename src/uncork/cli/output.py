@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from typing import Any
 
@@ -13,7 +12,7 @@ from rich.console import Console
 from uncork.core.head import Head
 from uncork.core.progress import Progress, ProgressBar
 from uncork.core.reading import Reading, doubt_lines
-from uncork.core.text import printable, visible
+from uncork.core.text import printable, visible, without_infinities
 from uncork.core.whole_file import whole_file
 
 _PIPE_WIDTH = 120  # columns where there is no terminal to ask
@@ -82,7 +81,7 @@ def print_doubts(out: Console, reading: Reading | None) -> None:
 
 def emit_json(result: Any, path: str) -> None:
     """Write a result as JSON to a file, or to stdout for "-"."""
-    result = _finite(result)
+    result = without_infinities(result)
     text = json.dumps(result, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
     encoding = (sys.stdout.encoding or "utf-8") if path == "-" else "utf-8"
     try:
@@ -94,14 +93,3 @@ def emit_json(result: Any, path: str) -> None:
         return
     with whole_file(path) as target:
         target.write_text(text, encoding="utf-8")
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinity and no NaN: null in their place."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value

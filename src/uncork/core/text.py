@@ -1,10 +1,11 @@
-"""Text for people: nothing in it can steer a terminal or break a line."""
+"""Text for people, in which nothing can steer a terminal or break a line; numbers for JSON."""
 
 from __future__ import annotations
 
 import math
 import re
 import unicodedata
+from typing import Any
 
 # Letters and marks that are drawn as nothing. `isprintable` knows controls, formats and spaces.
 _INVISIBLE = re.compile(
@@ -50,3 +51,14 @@ def number(value: float) -> str:
     else:
         text = f"{value:g}"
     return text.replace("-", "−")
+
+
+def without_infinities(value: Any) -> Any:
+    """What is to be written as JSON, which has no infinity and no NaN: null in their place."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: without_infinities(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_infinities(item) for item in value]
+    return value

@@ -1,4 +1,5 @@
-"""Sizes whose squares float64 does not hold: reach, repair and prevent refuse to begin."""
+"""What reach, repair and prevent refuse to begin with: sizes whose squares float64 does not hold,
+or bounds asked to be closer than it tells apart."""
 
 from __future__ import annotations
 
@@ -45,3 +46,15 @@ def check_temperature(temperature: float, alpha: float = 2.0) -> None:
             f"alpha {alpha:g} is too large at temperature {temperature:g}: float64 does not hold "
             f"the square of what it makes of the logits; give one below {LARGEST * temperature:g}"
         )
+
+
+def check_gap(gap: float) -> None:
+    """Raise unless bounds can be asked to agree to this, relative to their size."""
+    if not 1e-12 < gap < 1:
+        raise UncorkError(f"gap must lie between 1e-12 and 1, and is {gap}")
+
+
+def relative_gap(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """(upper − lower)/lower, infinite where only the lower one is zero, zero where both are."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(upper > 0, (upper - lower) / lower, 0.0)

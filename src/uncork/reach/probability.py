@@ -16,12 +16,11 @@ from uncork.auditing.backend import Backend, choose_backend
 from uncork.auditing.certify.certifier import Certifier
 from uncork.auditing.result import Audit
 from uncork.core.class_ids import class_ids
-from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.progress import Progress, progress_bar
 from uncork.domain import Domain
 from uncork.reach.bounds.probability import probability_bounds
-from uncork.reach.limits import check_sizes, check_temperature
+from uncork.reach.limits import check_gap, check_sizes, check_temperature, relative_gap
 from uncork.reach.newton import NewtonBatch, Steps
 from uncork.reach.searched_head import SearchedHead
 
@@ -50,8 +49,7 @@ class HighestProbability:
     @property
     def gap(self) -> np.ndarray:
         """(upper − lower)/lower, infinite where only the lower one is zero: (n,)."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.upper > 0, (self.upper - self.lower) / self.lower, 0.0)
+        return relative_gap(self.lower, self.upper)
 
 
 def highest_probability(
@@ -73,8 +71,7 @@ def highest_probability(
     either way. An `audit` of the head saves work: the search begins at its witnesses.
     """
     check_temperature(temperature)
-    if not 1e-12 < gap < 1:
-        raise UncorkError(f"gap must lie between 1e-12 and 1, and is {gap}")
+    check_gap(gap)
     asked = class_ids(head.classes, classes)
     check_sizes(head, small=False)
     domain = head.domain if domain is None else domain

@@ -44,7 +44,7 @@ from uncork.core.head import Head
 from uncork.core.progress import Progress, progress_bar
 from uncork.domain import Domain
 from uncork.reach.bounds.sparse import derivative, softplus, sparse_bounds, threshold
-from uncork.reach.limits import check_sizes, check_temperature
+from uncork.reach.limits import check_gap, check_sizes, check_temperature, relative_gap
 from uncork.reach.newton import NewtonBatch, Steps
 from uncork.reach.probability import BULK, prepare
 from uncork.reach.searched_head import SearchedHead
@@ -89,9 +89,8 @@ class SparseProbability:
 
     @property
     def gap(self) -> np.ndarray:
-        """(upper − lower)/lower, zero where both are: (n,)."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.upper > 0, (self.upper - self.lower) / self.lower, 0.0)
+        """(upper − lower)/lower, infinite where only the lower one is zero: (n,)."""
+        return relative_gap(self.lower, self.upper)
 
 
 def sparse_probability(
@@ -114,8 +113,7 @@ def sparse_probability(
     if not (_SMALLEST_ALPHA <= alpha < np.inf):
         raise UncorkError(f"alpha must be {_SMALLEST_ALPHA} or more (2 is sparsemax), not {alpha}")
     check_temperature(temperature, alpha)
-    if not 1e-12 < gap < 1:
-        raise UncorkError(f"gap must lie between 1e-12 and 1, and is {gap}")
+    check_gap(gap)
     asked = class_ids(head.classes, classes)
     check_sizes(head, small=False)
     domain = head.domain if domain is None else domain

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from uncork.core.errors import UncorkError
-from uncork.core.text import printable
+from uncork.core.text import printable, without_infinities
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ def _latex(sheet: Sheet) -> str:
 
 
 def _json(result: Result) -> str:
-    return json.dumps(result.as_dict(), indent=2, ensure_ascii=False) + "\n"
+    plain = without_infinities(result.as_dict())
+    return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 FORMATS: dict[str, Callable[[Result], str]] = {

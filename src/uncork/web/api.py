@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from uncork.auditing.proofs.verdict import Verdict
 from uncork.core.errors import UncorkError
 from uncork.core.reading import json_keys
+from uncork.core.text import without_infinities
 from uncork.report.data import ODD_NAMES, cut, report_data
 from uncork.store import Store, StoredAudit
 from uncork.web import models, queries
@@ -101,7 +101,8 @@ class Json(JSONResponse):
     """JSON in ASCII, so that labels which UTF-8 cannot hold arrive too; no NaN, no infinity."""
 
     def render(self, content: Any) -> bytes:
-        return json.dumps(_finite(content), separators=(",", ":"), allow_nan=False).encode("ascii")
+        plain = without_infinities(content)
+        return json.dumps(plain, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 def make_api(store: Store, cache: WeightsCache) -> APIRouter:
@@ -384,13 +385,3 @@ def cut_labels(value: Any) -> Any:
             for key, item in value.items()
         }
     return [cut_labels(item) for item in value] if isinstance(value, list) else value
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value

@@ -15,7 +15,7 @@ from fuzz_domains.graphs import Grammar, Graph
 from fuzz_domains.rounding import coarsest, in_the_image, source_of, swapped_by_rounding
 from uncork.core.errors import UncorkError
 from uncork.domain import Box, Domain, Image
-from uncork.loading.onnx.domain import Arriving, arriving
+from uncork.loading.onnx.arriving.domain import Arriving, arriving
 from uncork.loading.onnx.file import OnnxModel
 
 _ROUNDS = 5  # of hill climbing

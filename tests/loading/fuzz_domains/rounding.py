@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from uncork.domain import Domain, Image
-from uncork.loading.onnx.domain import _LINEAR, Arriving
+from uncork.loading.onnx.arriving.domain import _LINEAR, Arriving
+from uncork.loading.onnx.arriving.value import node_name
 from uncork.loading.onnx.file import OnnxModel
 from uncork.loading.onnx.intervals import Arithmetic
 from uncork.loading.onnx.tensors import attribute
-from uncork.loading.onnx.value import node_name
 
 _UNITS = 16.0  # that a function of one number may be off, as in `intervals`
 

@@ -71,6 +71,7 @@ def audit(
     source: options.Source,
     tensors: options.Tensors,
     search: options.Search,
+    run: options.LimitedRun,
     files: Files,
     drop_bias: options.DropBias = False,
     labels: options.Labels = None,
@@ -161,11 +162,7 @@ def audit(
             rich_help_panel=OUTPUT,
         ),
     ] = False,
-    device: options.OnDevice = options.Device.auto,
-    jobs: options.Jobs = None,
-    time_limit: options.TimeLimit = None,
     resume: options.Resume = False,
-    quiet: options.Quiet = False,
 ) -> None:
     """Decide which classes can be the argmax, and prove it.
 
@@ -181,12 +178,12 @@ def audit(
             "weight": tensors.weight, "bias": tensors.bias, "transpose": tensors.transpose,
             "drop_bias": drop_bias, "labels": None if labels is None else os.path.abspath(labels),
             "domain": domain, "classes": classes, "approximate": search.approximate,
-            "time_limit": time_limit,
+            "time_limit": run.time_limit,
         },
     )  # fmt: skip
     checking = BehaviourCheck(check, data)
     # Says what is wrong with the options, if anything, before a large file is read.
-    Options(approximate=search.approximate, patience=search.patience, time_limit=time_limit)
+    Options(approximate=search.approximate, patience=search.patience, time_limit=run.time_limit)
     began = time.perf_counter()
     found = tensors.find(source, drop_bias=drop_bias, labels=labels, domain=domain)
     head = found.head
@@ -196,18 +193,17 @@ def audit(
     checking.prepare(head)
     origin = _origin(domain, found)
     unfinished = Unfinished(head, asked)
-    earlier = _earlier(unfinished, resume, quiet)
+    earlier = _earlier(unfinished, resume, run.quiet)
     loading = time.perf_counter() - began
     try:
         result = decide(
             head,
             classes=asked,
             **search.as_dict(),
-            device=device.value,
-            jobs=jobs,
-            time_limit=time_limit,
+            **run.on(),
+            time_limit=run.time_limit,
             low_precision=is_quick(head) if low_precision is None else low_precision,
-            progress=watched(quiet),
+            progress=watched(run.quiet),
             resume=earlier,
         )
     except Interrupted as interrupted:
@@ -215,13 +211,13 @@ def audit(
         raise typer.Exit(130) from None
     result.seconds["load"] = loading
     result.seconds["total"] += loading
-    stopped = bool(len(result.undecided)) and time_limit is not None
+    stopped = bool(len(result.undecided)) and run.time_limit is not None
     if stopped:
-        _keep(unfinished, result, f"the time limit of {time_limit:g} s was reached")
+        _keep(unfinished, result, f"the time limit of {run.time_limit:g} s was reached")
     try:
         odd = odd_rows(head, found.vocabulary)
-        checking.run(result, head, quiet)
-        near = _outlook(head, result, device.value, jobs, quiet) if reach else None
+        checking.run(result, head, run.quiet)
+        near = _outlook(head, result, run) if reach else None
     except KeyboardInterrupt:
         _keep(unfinished, result, "interrupted")
         raise typer.Exit(130) from None
@@ -239,7 +235,7 @@ def audit(
             write_report(result, files.report, odd, outlook=near, asked=how)
         if files.json_file is not None and files.json_file != "-":
             emit_json(plain, files.json_file)
-        kept = keeping.keep(result, files.certificates, quiet)
+        kept = keeping.keep(result, files.certificates, run.quiet)
         if files.junit is not None:
             write_junit(result, gated.tolist(), result.undecided.tolist(), files.junit)
     except (UncorkError, OSError):
@@ -315,10 +311,10 @@ def _keep(unfinished: Unfinished, audit: Audit, why: str) -> None:
     note(f"{why}: {done}; the same command with --resume continues")
 
 
-def _outlook(head: Head, audit: Audit, device: str, jobs: int | None, quiet: bool) -> Outlook:
+def _outlook(head: Head, audit: Audit, run: options.Run) -> Outlook:
     from uncork.reach.outlooks import outlook
 
-    return outlook(head, audit, device=device, jobs=jobs, progress=watched(quiet))
+    return outlook(head, audit, **run.on(), progress=watched(run.quiet))
 
 
 def print_summary(out: Console, audit: Audit, odd: OddRows | None = None) -> None:

@@ -59,6 +59,7 @@ def prevent(
         Reads("the model"),
     ] = None,
     tensors: options.Tensors,
+    run: options.LimitedRun,
     random: Annotated[
         bool,
         typer.Option(
@@ -124,10 +125,6 @@ def prevent(
         Was("--out"),
     ] = None,
     json_file: options.Json = None,
-    device: options.OnDevice = options.Device.auto,
-    jobs: options.Jobs = None,
-    time_limit: options.TimeLimit = None,
-    quiet: options.Quiet = False,
 ) -> None:
     """Make every class argmaxable by construction, and prove it.
 
@@ -136,8 +133,8 @@ def prevent(
     uncork prevent --random -C 500 -d 10 --do-not-prevent
     """
     options.check_domain(domain)
-    check_time_limit(time_limit)
-    working: dict[str, Any] = {"device": device.value, "jobs": jobs, "progress": watched(quiet)}
+    check_time_limit(run.time_limit)
+    working: dict[str, Any] = {**run.on(), "progress": watched(run.quiet)}
     sized = made_up.classes is not None or made_up.features is not None
     found: Found | None = None
     if random:
@@ -162,13 +159,12 @@ def prevent(
     elif out is not None and Path(out).suffix != ".npz":
         raise UncorkError(f"{out}: a random head is written as .npz")
     made = prevent_as_stored(
-        head, how.value, metric=_metric(metric), scale=scale, least=least,
-        device=device.value, jobs=jobs,
-    )  # fmt: skip
+        head, how.value, metric=_metric(metric), scale=scale, least=least, **run.on()
+    )
     if found is not None and how is How.norm and _is_tied(found, out):
         told = f"{found.weight_name} is also the input embedding: its rows change there too"
         made = replace(made, notes=(*made.notes, told))
-    working["time_limit"] = time_limit
+    working["time_limit"] = run.time_limit
     result, changed = _write_and_prove(found, head, made, out, working)
     _report(json_file, head, made, result, out, changed)
     if not _is_proven(head, result):

@@ -57,6 +57,7 @@ class Transform(str, Enum):
 def reach(
     source: options.Source,
     tensors: options.Tensors,
+    run: options.Run,
     labels: options.Labels = None,
     domain: options.Domain = None,
     classes: Annotated[
@@ -160,9 +161,6 @@ def reach(
         Writes("--outlook"),
     ] = None,
     json_file: options.Json = None,
-    device: options.OnDevice = options.Device.auto,
-    jobs: options.Jobs = None,
-    quiet: options.Quiet = False,
 ) -> None:
     """Bound how near classes come: highest probability, best rank.
 
@@ -194,39 +192,35 @@ def reach(
     found = tensors.find(source, labels=labels, domain=domain)
     head = found.head
     if verify is not None:
-        checked = check_certificates(
-            read_certificates(verify, head), head, device=device.value, jobs=jobs
-        )
+        checked = check_certificates(read_certificates(verify, head), head, **run.on())
         _report_check(checked, verify, head, source, json_file, began)
         return
     if question is not None:
         if not answer(question, head, source, json_file, began):
             raise typer.Exit(1)
         return
-    bar = watched(quiet)
+    bar = watched(run.quiet)
     if classes is None:
-        audited = run_audit(head, device=device.value, jobs=jobs, progress=bar)
+        audited = run_audit(head, **run.on(), progress=bar)
         asked = audited.unargmaxable
     else:
         asked = chosen_classes(classes, head, found.vocabulary)
-        audited = run_audit(head, classes=asked, device=device.value, jobs=jobs, progress=bar)
+        audited = run_audit(head, classes=asked, **run.on(), progress=bar)
     result = Certificates(head.fingerprint, head.domain)
     if len(asked):
         if probability and transform != "softmax":
             result.sparse = sparse_probability(
                 head, asked, 2.0 if transform == "sparsemax" else 1.5 if alpha is None else alpha,
-                temperature=temperature, audit=audited, device=device.value, jobs=jobs,
-                progress=bar,
+                temperature=temperature, audit=audited, **run.on(), progress=bar,
             )  # fmt: skip
         elif probability:
             result.probability = highest_probability(
-                head, asked, temperature=temperature, audit=audited, device=device.value,
-                jobs=jobs, progress=bar,
-            )  # fmt: skip
+                head, asked, temperature=temperature, audit=audited, **run.on(), progress=bar
+            )
         if rank:
             same = temperature == 1.0 and result.probability is not None
             result.rank = best_rank(
-                head, asked, top=top, audit=audited, jobs=jobs, progress=bar,
+                head, asked, top=top, audit=audited, jobs=run.jobs, progress=bar,
                 hints=result.probability.inputs if same and result.probability else None,
             )  # fmt: skip
     if certificates is not None:

@@ -71,6 +71,7 @@ def repair(
         Was("--out"),
     ],
     tensors: options.Tensors,
+    run: options.LimitedRun,
     labels: options.Labels = None,
     audit: Annotated[
         str | None,
@@ -120,10 +121,6 @@ def repair(
     ] = None,
     certificates: Annotated[options.Certificates, Was("--proofs")] = None,
     json_file: options.Json = None,
-    device: options.OnDevice = options.Device.auto,
-    jobs: options.Jobs = None,
-    time_limit: options.TimeLimit = None,
-    quiet: options.Quiet = False,
 ) -> None:
     """Make unargmaxable classes argmaxable by the smallest edit.
 
@@ -135,7 +132,7 @@ def repair(
         if name == "":
             raise UncorkError(f"{option}: the name is empty: give a file")
     check_margin(margin)
-    check_time_limit(time_limit)
+    check_time_limit(run.time_limit)
     options.check_domain(domain)
     found = tensors.find(source, labels=labels, domain=domain)
     head = found.head
@@ -146,14 +143,11 @@ def repair(
     states = None if activations is None else read_inputs(activations, head.features)
     known = None if audit is None else _known(audit, head)
     with drafted(out, "unproven") as draft:
-        with progress_bar(quiet) as bar:
+        with progress_bar(run.quiet) as bar:
+            working = {**run.on(), "progress": bar, "time_limit": run.time_limit}
             made = repaired(
-                head, chosen, how=how.value, norm=norm.value, margin=margin, audit=known,
-                device=device.value, jobs=jobs, progress=bar, time_limit=time_limit,
-            )  # fmt: skip
-            working = {
-                "device": device.value, "jobs": jobs, "progress": bar, "time_limit": time_limit
-            }  # fmt: skip
+                head, chosen, how=how.value, norm=norm.value, margin=margin, audit=known, **working
+            )
             done = not len(made.left)
             proven, changed = made.audit, made.head(head)
             if done:
@@ -162,7 +156,7 @@ def repair(
         if done:
             given = witnesses(made, head) if states is None else states
             cost = price(head, changed, given, made.freed) if len(given) else None
-        backend = choose_backend(device.value, jobs)
+        backend = choose_backend(**run.on())
         low = low_precision(changed, proven.proofs, backend, head.domain)
         result = _described(
             head, made, proven, changed, cost, activations, low, out if done else None

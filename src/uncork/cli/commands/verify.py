@@ -28,12 +28,10 @@ def verify(
     ],
     source: options.Source,
     tensors: options.Tensors,
+    run: options.Run,
     drop_bias: options.DropBias = False,
     labels: options.Labels = None,
-    device: options.OnDevice = options.Device.auto,
-    jobs: options.Jobs = None,
     json_file: options.Json = None,
-    quiet: options.Quiet = False,
 ) -> None:
     """Check every certificate against the weights, without a solver.
 
@@ -46,9 +44,9 @@ def verify(
     audit = Audit.load(certificates, head)
     other = _another_head(audit, head, drop_bias)
     if other is None:
-        with progress_bar(quiet) as bar:
+        with progress_bar(run.quiet) as bar:
             bar.stage("verifying", sum(audit.counts.values()) - audit.counts["undecided"])
-            found = check(audit, head, device=device.value, jobs=jobs, tick=bar.advance)
+            found = check(audit, head, **run.on(), tick=bar.advance)
     else:
         found = Verification()
     result = {

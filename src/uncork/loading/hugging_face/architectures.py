@@ -8,11 +8,8 @@ a type that is not here has no known domain. The tests hold every row to the lib
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-
-from uncork.core.errors import UncorkError
 
 # How the gain of a norm comes from the stored numbers.
 STORED = "stored"
@@ -480,15 +477,3 @@ SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_ca
 def replace_head(layout: Layout, head: tuple[str, ...]) -> Layout:
     """The same model with another layer on top, and nothing tied to it."""
     return replace(layout, head=head, tied=(), bias=(), shrink="", always_tied=False)
-
-
-def needed_tensors(config: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Which of a model's tensors its head and domain need; all of them where that is unknown."""
-    from uncork.loading.hugging_face.locate import locate
-
-    every = list(names)
-    try:
-        found = locate(config, every)
-    except UncorkError:  # said again, with the file's name, by whoever reads it
-        return every
-    return every if found is None else found.tensors

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from uncork.domain import Unbounded
+from uncork.loading.onnx.arriving.ranges import Ranges
+from uncork.loading.onnx.arriving.rows import Linear
+from uncork.loading.onnx.arriving.value import fresh, node_name
 from uncork.loading.onnx.kinds import NAMED
-from uncork.loading.onnx.ranges import Ranges
-from uncork.loading.onnx.rows import Linear
 from uncork.loading.onnx.shapes import Graph
 from uncork.loading.onnx.tensors import attribute
-from uncork.loading.onnx.value import fresh, node_name
 
 _RISING = {
     "Sigmoid": 1, "Exp": 1, "Softplus": 1, "Tanh": 0, "Erf": 0, "Atan": 0, "Softsign": 0,

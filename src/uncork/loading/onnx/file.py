@@ -18,10 +18,9 @@ from uncork.loading.contents import (
 )
 from uncork.loading.decisions import sigmoids
 from uncork.loading.onnx.after import follow
-from uncork.loading.onnx.domain import domain_before
+from uncork.loading.onnx.arriving.domain import domain_before
 from uncork.loading.onnx.head import build_head
-from uncork.loading.onnx.head_node import HeadNode
-from uncork.loading.onnx.linear import HEADS, weight_input
+from uncork.loading.onnx.linear import HEADS, HeadNode, weight_input
 from uncork.loading.onnx.shapes import Graph
 from uncork.loading.onnx.tensors import Constants
 from uncork.loading.vocabulary.labels import labels_from_metadata

@@ -11,11 +11,10 @@ import numpy as np
 from uncork.core.errors import UncorkError
 from uncork.loading.contents import Choice
 from uncork.loading.onnx.after import axis_after
-from uncork.loading.onnx.head_node import HeadNode
-from uncork.loading.onnx.linear import data_axis, data_input, weight_input
+from uncork.loading.onnx.arriving.value import node_name
+from uncork.loading.onnx.linear import HeadNode, data_axis, data_input, weight_input
 from uncork.loading.onnx.shapes import Graph
 from uncork.loading.onnx.tensors import Constants, attribute, dequantise
-from uncork.loading.onnx.value import node_name
 
 # One logit a class goes in, the same logits come out, perhaps in another shape.
 _SAME_LOGITS = {"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout"}

@@ -13,6 +13,7 @@ from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.loading.contents import Vocabulary
+from uncork.loading.vocabulary.token_text import split_lines
 
 _MOST_BYTES = 256 << 20
 _MOST_LITERAL = 4 << 20  # a syntax tree takes a hundred times the text
@@ -84,7 +85,7 @@ def lines_of_text(text: str, classes: int, *, number_last: bool = False) -> tupl
     Lines have numbers where those are 0 to classes − 1, each once, and the labels without them are
     as different from each other: "0 stars" and "2 stars" are labels.
     """
-    lines = _lines(text.removeprefix("\ufeff"))
+    lines = split_lines(text.removeprefix("\ufeff"))
     pattern = _NUMBER_LAST if number_last else _NUMBER_FIRST
     if len(lines) == classes:
         matches = [match for line in lines if (match := pattern.fullmatch(line))]
@@ -93,16 +94,6 @@ def lines_of_text(text: str, classes: int, *, number_last: bool = False) -> tupl
             if labels is not None and len(set(labels)) == len(set(lines)):
                 return labels, ", by class number"
     return lines, ""
-
-
-def _lines(text: str) -> list[str]:
-    """Lines without their newline; nothing else is stripped, as a label may be a space."""
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    if len(lines) > 1 and all(line.endswith("\r") for line in lines[:-1]):  # written on Windows
-        lines = [line.removesuffix("\r") for line in lines]
-    return lines
 
 
 def _by_number(pairs: Sequence[tuple[str | int, str]], classes: int) -> list[str] | None:
@@ -239,7 +230,7 @@ def labels_from_metadata(metadata: Mapping[str, str], classes: int) -> Vocabular
 
 def _readings(key: str, text: str, classes: int) -> list[tuple[list[str], str]]:
     """The ways to read an entry. PaddleOCR's `character` leaves out the blank and the space."""
-    lines = _lines(text)
+    lines = split_lines(text)
     if key == "character":
         return [
             (lines, ""),

@@ -74,3 +74,14 @@ def named_unused(token: str) -> bool:
 def named_special(token: str) -> bool:
     """Whether a token's name is one of those that control tokens go by: <s>, [CLS], <|im_end|>."""
     return _SPECIAL.fullmatch(token) is not None
+
+
+def split_lines(text: str) -> list[str]:
+    """Lines without their newlines. Nothing else is stripped, as a label may be a space, and
+    nothing else ends a line: U+2028 is a token."""
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    if len(lines) > 1 and all(line.endswith("\r") for line in lines[:-1]):  # written on Windows
+        lines = [line.removesuffix("\r") for line in lines]
+    return lines

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from uncork.core.errors import UncorkError
-from uncork.loading.vocabulary.token_text import is_byte_level
+from uncork.loading.vocabulary.token_text import is_byte_level, split_lines
 
 MOST_BYTES = 128 << 20  # the largest real ones have a quarter of that
 _MOST_IDS = 1 << 40
@@ -81,17 +81,12 @@ def read_json(path: Path) -> Any:
 
 
 def read_lines(path: Path) -> list[str]:
-    """A text file's lines without their newlines. Nothing else ends a line: U+2028 is a token."""
+    """A text file's lines."""
     try:
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UncorkError(f"{path.name} is not UTF-8 text (byte {error.start})") from None
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    if len(lines) > 1 and all(line.endswith("\r") for line in lines[:-1]):  # written on Windows
-        lines = [line.removesuffix("\r") for line in lines]
-    return lines
+    return split_lines(text)
 
 
 def tokenizer_json(data: Any) -> Entries:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uncork.loading.onnx import moves
-from uncork.loading.onnx.assumptions import Assumption
+from uncork.loading.onnx.arriving import moves
+from uncork.loading.onnx.arriving.assumptions import Assumption
+from uncork.loading.onnx.arriving.rows import Linear, Rows
+from uncork.loading.onnx.arriving.value import ENDLESS, Move, Value, fresh
 from uncork.loading.onnx.intervals import Bounds
-from uncork.loading.onnx.rows import Linear, Rows
 from uncork.loading.onnx.rules.table import Nothing, rule
 from uncork.loading.onnx.shapes import Dims
 from uncork.loading.onnx.tensors import attribute, attribute_text
-from uncork.loading.onnx.value import ENDLESS, Move, Value, fresh
 
 if TYPE_CHECKING:
-    from uncork.loading.onnx.ranges import Ranges
+    from uncork.loading.onnx.arriving.ranges import Ranges
 
 _MOST_TERMS = 4096
 _FEW = Assumption(f"averages are over at most {_MOST_TERMS} values where the graph does not say")

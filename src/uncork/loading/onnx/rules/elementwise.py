@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uncork.loading.onnx.functions import Expression, apply, combine, range_of, spelled_out
+from uncork.loading.onnx.arriving.functions import Expression, apply, combine, range_of, spelled_out
+from uncork.loading.onnx.arriving.value import Value, fresh, node_name
 from uncork.loading.onnx.intervals import Bounds
 from uncork.loading.onnx.kinds import cast
 from uncork.loading.onnx.rules.norms import affine_rows, norm_ending_in
 from uncork.loading.onnx.rules.table import Nothing, rule
 from uncork.loading.onnx.tensors import attribute, attribute_text
-from uncork.loading.onnx.value import Value, fresh, node_name
 
 if TYPE_CHECKING:
-    from uncork.loading.onnx.ranges import Ranges
+    from uncork.loading.onnx.arriving.ranges import Ranges
 
 # Ops whose result is NaN wherever one of their arguments is.
 _STRICT = {"Add", "Sub", "Mul", "Div", "Neg", "Square", "Reciprocal"}

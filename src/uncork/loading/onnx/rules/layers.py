@@ -8,15 +8,15 @@ import numpy as np
 
 from uncork.domain import Unbounded
 from uncork.domain.outline import Outline
-from uncork.loading.onnx.assumptions import Assumption
+from uncork.loading.onnx.arriving.assumptions import Assumption
+from uncork.loading.onnx.arriving.rows import Linear
+from uncork.loading.onnx.arriving.value import Value, fresh, node_name
 from uncork.loading.onnx.linear import dense
-from uncork.loading.onnx.rows import Linear
 from uncork.loading.onnx.rules.table import Nothing, rule
 from uncork.loading.onnx.tensors import attribute, attribute_texts, decode
-from uncork.loading.onnx.value import Value, fresh, node_name
 
 if TYPE_CHECKING:
-    from uncork.loading.onnx.ranges import Ranges
+    from uncork.loading.onnx.arriving.ranges import Ranges
 
 _MOST_MATRIX = 1 << 26  # elements of a linear map that is folded in
 _MOST_STEPS = 4096

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uncork.loading.onnx import moves
+from uncork.loading.onnx.arriving import moves
+from uncork.loading.onnx.arriving.value import Move, Value, fresh
 from uncork.loading.onnx.rules.table import Nothing, rule
 from uncork.loading.onnx.shapes import picked, slices, split_sizes
 from uncork.loading.onnx.tensors import attribute, attribute_text
-from uncork.loading.onnx.value import Move, Value, fresh
 
 if TYPE_CHECKING:
-    from uncork.loading.onnx.ranges import Ranges
+    from uncork.loading.onnx.arriving.ranges import Ranges
 
 _MOST_JOINED = 64
 

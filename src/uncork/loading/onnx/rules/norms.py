@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uncork.loading.onnx.assumptions import Assumption, Length, Spread
-from uncork.loading.onnx.rows import Norm, Rows
+from uncork.loading.onnx.arriving.assumptions import Assumption, Length, Spread
+from uncork.loading.onnx.arriving.rows import Norm, Rows
+from uncork.loading.onnx.arriving.value import Value, fresh, node_name
 from uncork.loading.onnx.rules.table import Nothing, rule
 from uncork.loading.onnx.shapes import Dims
 from uncork.loading.onnx.tensors import attribute
-from uncork.loading.onnx.value import Value, fresh, node_name
 
 if TYPE_CHECKING:
-    from uncork.loading.onnx.ranges import Ranges
+    from uncork.loading.onnx.arriving.ranges import Ranges
 
 _MOST_STEPS = 24
 _MOST_FEATURES = 1 << 16

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from uncork.loading.onnx.arriving.value import ENDLESS, Pair, Value, fresh
 from uncork.loading.onnx.intervals import Bounds
 from uncork.loading.onnx.kinds import NAMED
 from uncork.loading.onnx.rules.table import Nothing, rule
 from uncork.loading.onnx.tensors import attribute
-from uncork.loading.onnx.value import ENDLESS, Pair, Value, fresh
 
 if TYPE_CHECKING:
-    from uncork.loading.onnx.ranges import Ranges
+    from uncork.loading.onnx.arriving.ranges import Ranges
 
 _NARROW = ("uint8", "int8", "uint16", "int16")
 

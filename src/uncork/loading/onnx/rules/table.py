@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uncork.loading.onnx.ranges import Ranges
+    from uncork.loading.onnx.arriving.ranges import Ranges
 
 OLDEST, NEWEST = 7, 28  # versions of the standard in which none of its ops is known to differ
 Function = Callable[["Ranges", Any], Any]

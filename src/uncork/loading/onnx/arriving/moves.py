@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from uncork.loading.onnx.arriving.value import Move
 from uncork.loading.onnx.shapes import Axis, Dims
-from uncork.loading.onnx.value import Move
 
 _MOST = 1 << 20  # elements that a move may spread bounds over
 

@@ -1,10 +1,9 @@
-"""A new loss is one file: every form that people use follows from its specification."""
+"""docs/contributing, "how to add a loss", followed: every form follows from one specification."""
 
 import importlib
 import inspect
 import pickle
 import sys
-import textwrap
 
 import pytest
 
@@ -17,43 +16,45 @@ from uncork.nn.losses import LOSSES, functions, modules, specification, stubs  #
 
 # The file a developer would write: sparsemax of scaled logits, Ω*(z) = t · max_p ⟨z/t, p⟩ − ½‖p‖².
 FILE = '''
-    """Sparsemax at a temperature: p = sparsemax(z / t)."""
+# [docs: begin]
+"""Sparsemax at a temperature: p = sparsemax(z / t)."""
 
-    from dataclasses import dataclass
+from dataclasses import dataclass
 
-    import torch
+import torch
 
-    from uncork.nn.losses import Family, Loss, Option, register
-    from uncork.nn.transforms.entmax import entmax_vjp, sparsemax
-
-
-    @dataclass(frozen=True)
-    class ScaledSparsemaxFamily(Family):
-        """Ω = t/2 (‖p‖² − 1) on the simplex."""
-
-        def predict(self, z, parameters):
-            (temperature,) = parameters
-            return sparsemax(z / temperature)
-
-        def conjugate(self, v, p, parameters):
-            (temperature,) = parameters
-            finite = torch.where(p > 0, v, torch.zeros_like(v))
-            squares = (p * p).sum(-1, keepdim=True)
-            return (p * finite).sum(-1, keepdim=True) + temperature / 2 * (1 - squares)
-
-        def vjp(self, p, grad, parameters):
-            (temperature,) = parameters
-            return entmax_vjp(p, grad, 2.0) / temperature
+from uncork.nn.losses import Family, Loss, Option, register
+from uncork.nn.transforms.entmax import entmax_vjp, sparsemax
 
 
-    register(
-        Loss(
-            "scaled_sparsemax",
-            ScaledSparsemaxFamily(),
-            (Option("temperature", 2.0, "flattens the outputs.", above=0.0, learnable=False),),
-            "ℓ(z; y) = (p − e_y)·z + t/2 (1 − ‖p‖²) with p = sparsemax(z / t).",
-        )
+@dataclass(frozen=True)
+class ScaledSparsemaxFamily(Family):
+    """Ω = t/2 (‖p‖² − 1) on the simplex."""
+
+    def predict(self, z, parameters):
+        (temperature,) = parameters
+        return sparsemax(z / temperature)
+
+    def conjugate(self, v, p, parameters):
+        (temperature,) = parameters
+        finite = torch.where(p > 0, v, torch.zeros_like(v))
+        squares = (p * p).sum(-1, keepdim=True)
+        return (p * finite).sum(-1, keepdim=True) + temperature / 2 * (1 - squares)
+
+    def vjp(self, p, grad, parameters):
+        (temperature,) = parameters
+        return entmax_vjp(p, grad, 2.0) / temperature
+
+
+register(
+    Loss(
+        "scaled_sparsemax",
+        ScaledSparsemaxFamily(),
+        (Option("temperature", 2.0, "flattens the outputs.", above=0.0, learnable=False),),
+        "ℓ(z; y) = (p − e_y)·z + t/2 (1 − ‖p‖²) with p = sparsemax(z / t).",
     )
+)
+# [docs: end]
 '''
 
 
@@ -61,7 +62,7 @@ FILE = '''
 def new_loss(tmp_path_factory):
     """The file above, imported from a folder of its own; forgotten afterwards."""
     folder = tmp_path_factory.mktemp("package")
-    (folder / "scaled_sparsemax.py").write_text(textwrap.dedent(FILE), encoding="utf-8")
+    (folder / "scaled_sparsemax.py").write_text(FILE, encoding="utf-8")
     sys.path.insert(0, str(folder))
     importlib.import_module("scaled_sparsemax")  # in `uncork.nn.losses` the one line does this
     yield LOSSES["scaled_sparsemax"]

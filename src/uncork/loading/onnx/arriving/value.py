@@ -16,10 +16,10 @@ import numpy as np
 
 from uncork.core.text import printable
 from uncork.domain import Box, Domain
-from uncork.loading.onnx.functions import Expression, X
+from uncork.loading.onnx.arriving.functions import Expression, X
+from uncork.loading.onnx.arriving.rows import Rows
 from uncork.loading.onnx.intervals import Bounds
 from uncork.loading.onnx.kinds import Kind
-from uncork.loading.onnx.rows import Rows
 from uncork.loading.onnx.shapes import Dims
 
 _MOST_BOUNDS = 1 << 20  # elements of an array of bounds

@@ -14,10 +14,10 @@ import uncork.loading.onnx.rules.layers
 import uncork.loading.onnx.rules.moving
 import uncork.loading.onnx.rules.norms
 import uncork.loading.onnx.rules.quantised  # noqa: F401
+from uncork.loading.onnx.arriving.value import Value, fresh, node_name, unknown
 from uncork.loading.onnx.kinds import Kind
 from uncork.loading.onnx.rules.table import Nothing, rule_for
 from uncork.loading.onnx.shapes import Dims, Graph
-from uncork.loading.onnx.value import Value, fresh, node_name, unknown
 
 _MOST_SEARCHES = 32  # branch and bound takes up to half a second each
 _MOST_CONSTANT = 1 << 24  # elements of a constant that is looked at

@@ -19,10 +19,6 @@ _MOST_ROUNDS = 80
 _SHARP = 2.0**-19  # how near the bound comes to a value that is reached, relative to its size
 
 RISING = ("Sigmoid", "Tanh", "Erf", "Softplus", "Exp", "Log", "Sqrt", "Atan", "Softsign")
-UNARY = {
-    *RISING, "Relu", "Clip", "LeakyRelu", "Elu", "Selu", "Celu", "HardSigmoid", "HardSwish", "Neg",
-    "Abs", "Reciprocal", "Pow", "Gelu", "Mish", "Swish", "Square", "ThresholdedRelu", "PRelu",
-}  # fmt: skip
 BINARY = {"Add", "Sub", "Mul", "Div", "Max", "Min"}
 
 

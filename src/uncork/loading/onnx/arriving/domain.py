@@ -16,14 +16,14 @@ import numpy as np
 from uncork.core.text import printable
 from uncork.domain import Domain
 from uncork.loading.contents import Choice, FoundDomain, UnknownDomain
-from uncork.loading.onnx.assumptions import Assumption
-from uncork.loading.onnx.head_node import HeadNode
-from uncork.loading.onnx.ranges import Ranges
+from uncork.loading.onnx.arriving.assumptions import Assumption
+from uncork.loading.onnx.arriving.ranges import Ranges
+from uncork.loading.onnx.arriving.value import Value, fresh
+from uncork.loading.onnx.linear import HeadNode
 from uncork.loading.onnx.rules.norms import norm_ending_in
 from uncork.loading.onnx.rules.quantised import stands_for
 from uncork.loading.onnx.rules.table import RULES, Nothing
 from uncork.loading.onnx.shapes import Graph
-from uncork.loading.onnx.value import Value, fresh
 
 _MOST_NODES = 4096
 _NAMED = 6  # nodes of the way to the head that are named
