@@ -20,6 +20,7 @@ SHARDS = (14, 9)  # uneven
 OPTIONS = {
     "plain": {},
     "none": {"reduction": "none"},
+    "z-loss": {"z_loss": 0.2, "token_weight": torch.linspace(0.5, 2, 7, dtype=torch.float64)},
     "everything": {"label_smoothing": 0.1, "softcap": 4.0, "weight": True, "ignore_index": 3},
 }
 LOSSES = {
@@ -81,7 +82,7 @@ def work(rank, port, failures):
                 gradients = torch.autograd.grad(got, own, upstream.double())
                 torch.testing.assert_close(got, expected)
                 torch.testing.assert_close(gradients, (truth[0], truth[1][mine], truth[2][mine]))
-        for check in (autocast, learned_tau, compiled, padded, ruled_out, ignored):
+        for check in (beside, autocast, learned_tau, compiled, padded, ruled_out, ignored):
             name, option = check.__name__, "plain"
             check(x, w, mine, target)
     except BaseException as error:
@@ -89,6 +90,22 @@ def work(rank, port, failures):
         raise
     finally:
         leave_process_group()
+
+
+def beside(x, w, mine, target):
+    """lse, differentiable, and predictions."""
+    options = {"return_lse": True, "return_predictions": True}
+    for name, (whole, parameters) in LOSSES.items():
+        leaves = [x.clone().requires_grad_(), w.clone().requires_grad_()]
+        expected = whole(*leaves, target, **parameters, **options)
+        truth = torch.autograd.grad(expected.loss + expected.lse.square().sum(), leaves)
+        own = [x.clone().requires_grad_(), w[mine].clone().requires_grad_()]
+        got = vocab_parallel.vocab_parallel_loss(
+            name.split(",")[0], *own, target, **parameters, **options
+        )
+        torch.testing.assert_close(got, expected)
+        gradients = torch.autograd.grad(got.loss + got.lse.square().sum(), own)
+        torch.testing.assert_close(gradients, (truth[0], truth[1][mine]))
 
 
 def autocast(x, w, mine, target):

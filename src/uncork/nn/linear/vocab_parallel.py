@@ -57,7 +57,11 @@ def vocab_parallel_loss(
     softcap: float | None = None,
     input_grad: bool = True,
     float32_accumulation: bool | None = None,
-) -> Tensor:
+    z_loss: float = 0.0,
+    token_weight: Tensor | None = None,
+    return_lse: bool = False,
+    return_predictions: bool = False,
+) -> Any:
     """A linear loss whose weight is sharded over a process group.
 
     Args:
@@ -71,6 +75,9 @@ def vocab_parallel_loss(
             of the others at every call if not given.
         weight: one value for each of all classes.
         The others are as for :func:`uncork.nn.functional.linear_entmax_loss`.
+
+    Returns:
+        The loss; with `return_lse` or `return_predictions` a `LinearLossResult`, which has it.
     """
     loss = loss_named(name)
     parameters = loss.parameters_from({"alpha": alpha, "tau": tau}, linear=True)
@@ -78,12 +85,16 @@ def vocab_parallel_loss(
         raise UncorkError(f"{name}: this loss cannot be shared out, as those of entmax's form can")
     if first_class is None or classes is None:
         first_class, classes = _place(linear_weight, group)
-    return linear_loss(
+    linear = LinearArguments(
+        linear_bias, softcap, input_grad, float32_accumulation, z_loss, token_weight, return_lse,
+        return_predictions,
+    )  # fmt: skip
+    made = linear_loss(
         loss, parameters, input, linear_weight, target,
-        Reduction(weight, ignore_index, reduction, label_smoothing),
-        LinearArguments(linear_bias, softcap, input_grad, float32_accumulation),
+        Reduction(weight, ignore_index, reduction, label_smoothing), linear,
         Shard(first_class, classes, group),
     )  # fmt: skip
+    return made if return_lse or return_predictions else made.loss
 
 
 def _place(weight: Tensor, group: Any) -> tuple[int, int]:
@@ -98,10 +109,14 @@ def _place(weight: Tensor, group: Any) -> tuple[int, int]:
 
 
 def compute(
-    tensors: LinearTensors, upstream: Tensor | None, options: LinearOptions, wanted: Wanted
+    tensors: LinearTensors,
+    upstream: Tensor | None,
+    options: LinearOptions,
+    wanted: Wanted,
+    extra: Tensor | None = None,
 ) -> LinearResult:
     """As `blocks.compute`, for this process's share of the classes."""
-    input, weight, bias, tau, target, class_weight = tensors
+    input, weight, bias, tau, target, class_weight, _ = tensors
     shard = options.shard
     assert shard is not None
     wide = torch.float64 if input.dtype == torch.float64 else torch.float32
@@ -119,6 +134,8 @@ def compute(
     d_bias = torch.zeros(len(weight), dtype=wide, device=input.device) if wanted.bias else None
     d_tau = torch.zeros_like(level) if wanted.tau else None
     losses = torch.zeros(len(input), dtype=wide, device=input.device)
+    lse = torch.zeros_like(losses) if options.lse else None
+    predicted = torch.zeros_like(target) if options.predictions else None
     # Everybody must take the same blocks, whatever its own share.
     step = max(1, BLOCK_ELEMENTS // shard.classes)
     for start in range(0, len(input), step):
@@ -128,13 +145,16 @@ def compute(
             z = z + bias.to(wide)
         block = _Block(z, targets.of(rows), share, level, options, shard)
         losses[rows] = block.losses
+        if lse is not None:
+            lse[rows] = block.conjugate
+        if predicted is not None:
+            predicted[rows] = block.predicted()
         if upstream is None or not wanted.any:
             continue
-        # As in `blocks`: the mean's share is infinite where no row counts.
-        above = torch.where(targets.counted[rows], upstream[rows].to(wide), 0.0).unsqueeze(-1)
+        beside = None if extra is None else extra[rows].to(wide)
+        r, slope = block.residual(upstream[rows].to(wide), beside)
         if d_tau is not None:
-            d_tau += (above.squeeze(-1) * block.tau_slope).sum()
-        r = above * block.residual
+            d_tau += slope
         if d_bias is not None:
             d_bias += r.sum(0)
         r = r.to(weight.dtype)
@@ -150,11 +170,14 @@ def compute(
         None if d_weight is None else d_weight.to(weight.dtype),
         None if d_bias is None or bias is None else d_bias.to(bias.dtype),
         None if d_tau is None or not isinstance(tau, Tensor) else d_tau.to(tau.dtype),
+        lse=lse,
+        predicted=predicted,
     )
 
 
 class _Block:
-    """Losses of a block of rows (R), and p − target of this process's classes (R, C of it)."""
+    """Losses and Ω* of a block of rows (R), and p − target of this process's classes (R, C of
+    it)."""
 
     def __init__(
         self,
@@ -165,8 +188,9 @@ class _Block:
         options: LinearOptions,
         shard: Shard,
     ) -> None:
-        self.group = shard.group
+        self.group, self.shard = shard.group, shard
         alpha, cap = options.alpha, options.softcap
+        self.raw = z
         if cap is not None:
             z = cap * torch.tanh(z / cap)
         if options.fixed:
@@ -203,15 +227,40 @@ class _Block:
         mass, hit = targets.mass, targets.hit
         losses = hit * (value - v_target) + (mass - hit) * value - targets.smooth * spread
         self.losses = torch.where(targets.counted, losses, torch.zeros_like(losses))
-        self.tau_slope = mass * (1 - total) / max(alpha - 1, 1e-30)
-        r = mass.unsqueeze(-1) * p
+        self.conjugate = torch.where(targets.counted, value + top.squeeze(-1), 0.0)
+        if options.z_loss:
+            self.losses = self.losses + options.z_loss * self.conjugate.square()
+        self.tau_slope = (1 - total) / max(alpha - 1, 1e-30)
+        self.z, self.p, self.index, self.mine = z, p, index, mine
+        self.targets, self.weights, self.options = targets, weights, options
+
+    def residual(self, upstream: Tensor, extra: Tensor | None) -> tuple[Tensor, Tensor]:
+        """As of `blocks._Block`."""
+        targets, options, cap = self.targets, self.options, self.options.softcap
+        # As in `blocks`: the mean's share is infinite where no row counts.
+        above = torch.where(targets.counted, upstream, 0.0)
+        mass = above * targets.mass
+        if options.z_loss:
+            mass = mass + 2 * options.z_loss * above * self.conjugate
+        if extra is not None:
+            mass = mass + torch.where(targets.counted, extra, 0.0)
+        r = mass.unsqueeze(-1) * self.p
         if targets.smooth:
-            r = r - targets.smooth * targets.counted.to(z.dtype).unsqueeze(-1) * weights
-        taken = torch.where(mine, hit, torch.zeros_like(hit)).unsqueeze(-1)
-        r = r.scatter_add(-1, index, -taken)
+            r = r - targets.smooth * above.unsqueeze(-1) * self.weights
+        taken = torch.where(self.mine, above * targets.hit, 0.0).unsqueeze(-1)
+        r = r.scatter_add(-1, self.index, -taken)
         if cap is not None:
-            r = r * (1 - (z / cap).square())
-        self.residual = r
+            r = r * (1 - (self.z / cap).square())
+        return r, (mass * self.tau_slope).sum()
+
+    def predicted(self) -> Tensor:
+        """The class of the largest logit, the first of several: (R)."""
+        values, classes = self.raw.max(-1)
+        largest = self._reduced(values.clone(), "MAX")
+        last = torch.full_like(classes, self.shard.classes)
+        return self._reduced(
+            torch.where(values == largest, classes + self.shard.first, last), "MIN"
+        ).clamp(max=self.shard.classes - 1)
 
     def _reduced(self, value: Tensor, how: str) -> Tensor:
         value = value.contiguous()
