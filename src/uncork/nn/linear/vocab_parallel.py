@@ -84,7 +84,7 @@ def vocab_parallel_loss(
     if loss.family.exponent(parameters) is None:
         raise UncorkError(f"{name}: this loss cannot be shared out, as those of entmax's form can")
     if first_class is None or classes is None:
-        first_class, classes = _place(linear_weight, group)
+        first_class, classes = place_of(linear_weight, group)
     linear = LinearArguments(
         linear_bias, softcap, input_grad, float32_accumulation, z_loss, token_weight, return_lse,
         return_predictions,
@@ -97,7 +97,7 @@ def vocab_parallel_loss(
     return made if return_lse or return_predictions else made.loss
 
 
-def _place(weight: Tensor, group: Any) -> tuple[int, int]:
+def place_of(weight: Tensor, group: Any) -> tuple[int, int]:
     """(first class of this process, all classes), from everybody's number of rows."""
     distributed = torch.distributed
     size, rank = distributed.get_world_size(group), distributed.get_rank(group)
@@ -148,7 +148,7 @@ def compute(
         if lse is not None:
             lse[rows] = block.conjugate
         if predicted is not None:
-            predicted[rows] = block.predicted()
+            predicted[rows] = block.predicted(block.raw)
         if upstream is None or not wanted.any:
             continue
         beside = None if extra is None else extra[rows].to(wide)
@@ -175,7 +175,81 @@ def compute(
     )
 
 
-class _Block:
+class Together:
+    """Rows of which every process of a group holds some classes."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.group, self.first, self.classes = shard.group, shard.first, shard.classes
+
+    def reduced(self, value: Tensor, how: str) -> Tensor:
+        value = value.contiguous()
+        operation = getattr(torch.distributed.ReduceOp, how)
+        torch.distributed.all_reduce(value, operation, group=self.group)
+        return value
+
+    def _steep(self, v: Tensor, alpha: float, classes: int) -> tuple[Tensor, Tensor, Tensor]:
+        """(s, w, p) of α > 2, w = p^{α−1}."""
+        exchange = Exchange(classes, lambda sums: self.reduced(sums, "SUM"))
+        c = power_level(v, alpha, exchange)
+        p = by_power(v, alpha, c, exchange)
+        return 1 / (alpha - 1) - c, p.pow(alpha - 1), p
+
+    def _shift(self, z: Tensor, top: Tensor, alpha: float, classes: int) -> Tensor:
+        """s ≥ 0 with Σ exp_α(z − top − s) = 1 over all processes' classes: (R, 1)."""
+        v = z - top
+        if alpha == 1:
+            total = self.reduced(v.exp().sum(-1, keepdim=True), "SUM")
+            return torch.where(total == 0, torch.zeros_like(total), total.log())
+        # A process's own classes alone give an s that is too small: start from the largest.
+        own, own_top = shifted(z)
+        least = entmax_shift(own, alpha) + (own_top - top)
+        least = torch.where(own.amax(-1, keepdim=True) == -math.inf, 0.0, least)  # it has none
+        low = self.reduced(least, "MAX").clamp(min=0)
+        bound = -math.expm1(-(alpha - 1) * math.log(classes)) / (alpha - 1)
+        tiny = torch.finfo(z.dtype).eps
+        high = torch.full_like(low, bound * (1 + 4 * tiny))
+        s = low
+        # Sums are the same everywhere, so all stop together.
+        for _ in range(_MOST_STEPS):
+            p = exp_alpha(v - s, alpha)
+            w = (1 + (alpha - 1) * (v - s)).clamp(min=0)
+            slope = torch.where(w > 0, p / torch.where(w > 0, w, torch.ones_like(w)), 0.0)
+            sums = torch.stack([p.sum(-1, keepdim=True), slope.sum(-1, keepdim=True)])
+            total, rate = self.reduced(sums, "SUM")
+            excess = total - 1
+            low = torch.where(excess >= 0, s, low)
+            high = torch.where(excess <= 0, s, high)
+            done = (excess.abs() <= 4 * tiny) | (high - low <= tiny * high) | excess.isnan()
+            if bool(done.all()):
+                break
+            gain = -torch.expm1(-(alpha - 1) * total.log()) / (alpha - 1)
+            step = s + gain * (total / rate)
+            inside = (step > low) & (step < high)
+            s = torch.where(done, s, torch.where(inside, step, 0.5 * (low + high)))
+        return s
+
+    def probabilities(self, z: Tensor, alpha: float) -> Tensor:
+        """α-entmax of rows z, this process's part of it."""
+        top = self.top(z)
+        if alpha > 2:
+            return self._steep(z - top, alpha, self.classes)[2]
+        return exp_alpha((z - top) - self._shift(z, top, alpha, self.classes), alpha)
+
+    def top(self, z: Tensor) -> Tensor:
+        """The largest logit of each row, 0 where all are −inf: (R, 1)."""
+        top = self.reduced(z.amax(-1, keepdim=True), "MAX")
+        return torch.where(top == -math.inf, torch.zeros_like(top), top)
+
+    def predicted(self, z: Tensor) -> Tensor:
+        """The class of the largest logit, the first of several: (R)."""
+        values, classes = z.max(-1)
+        largest = self.reduced(values.clone(), "MAX")
+        last = torch.full_like(classes, self.classes)
+        own = torch.where(values == largest, classes + self.first, last)
+        return self.reduced(own, "MIN").clamp(max=self.classes - 1)
+
+
+class _Block(Together):
     """Losses and Ω* of a block of rows (R), and p − target of this process's classes (R, C of
     it)."""
 
@@ -188,7 +262,7 @@ class _Block:
         options: LinearOptions,
         shard: Shard,
     ) -> None:
-        self.group, self.shard = shard.group, shard
+        super().__init__(shard)
         alpha, cap = options.alpha, options.softcap
         self.raw = z
         if cap is not None:
@@ -196,8 +270,7 @@ class _Block:
         if options.fixed:
             top = torch.zeros_like(z[:, :1])
         else:
-            top = self._reduced(z.amax(-1, keepdim=True), "MAX")
-            top = torch.where(top == -math.inf, torch.zeros_like(top), top)
+            top = self.top(z)
         if options.fixed or alpha <= 2:
             if options.fixed:
                 s = ((tau + 1) / (alpha - 1)).expand(top.shape)
@@ -219,7 +292,7 @@ class _Block:
             v = z - top
             spread = torch.where(weights == 0, torch.zeros_like(v), weights * v).sum(-1)
         sums = torch.stack([power.sum(-1), p.sum(-1), v_target, spread])
-        power_sum, total, v_target, spread = self._reduced(sums, "SUM")
+        power_sum, total, v_target, spread = self.reduced(sums, "SUM")
         # Ω*(z) − top = s + (Σp^α − 1)/α
         value = s.squeeze(-1) + (power_sum - 1) / alpha
         if not options.fixed:
@@ -252,59 +325,3 @@ class _Block:
         if cap is not None:
             r = r * (1 - (self.z / cap).square())
         return r, (mass * self.tau_slope).sum()
-
-    def predicted(self) -> Tensor:
-        """The class of the largest logit, the first of several: (R)."""
-        values, classes = self.raw.max(-1)
-        largest = self._reduced(values.clone(), "MAX")
-        last = torch.full_like(classes, self.shard.classes)
-        return self._reduced(
-            torch.where(values == largest, classes + self.shard.first, last), "MIN"
-        ).clamp(max=self.shard.classes - 1)
-
-    def _reduced(self, value: Tensor, how: str) -> Tensor:
-        value = value.contiguous()
-        operation = getattr(torch.distributed.ReduceOp, how)
-        torch.distributed.all_reduce(value, operation, group=self.group)
-        return value
-
-    def _steep(self, v: Tensor, alpha: float, classes: int) -> tuple[Tensor, Tensor, Tensor]:
-        """(s, w, p) of α > 2, w = p^{α−1}."""
-        exchange = Exchange(classes, lambda sums: self._reduced(sums, "SUM"))
-        c = power_level(v, alpha, exchange)
-        p = by_power(v, alpha, c, exchange)
-        return 1 / (alpha - 1) - c, p.pow(alpha - 1), p
-
-    def _shift(self, z: Tensor, top: Tensor, alpha: float, classes: int) -> Tensor:
-        """s ≥ 0 with Σ exp_α(z − top − s) = 1 over all processes' classes: (R, 1)."""
-        v = z - top
-        if alpha == 1:
-            total = self._reduced(v.exp().sum(-1, keepdim=True), "SUM")
-            return torch.where(total == 0, torch.zeros_like(total), total.log())
-        # A process's own classes alone give an s that is too small: start from the largest.
-        own, own_top = shifted(z)
-        least = entmax_shift(own, alpha) + (own_top - top)
-        least = torch.where(own.amax(-1, keepdim=True) == -math.inf, 0.0, least)  # it has none
-        low = self._reduced(least, "MAX").clamp(min=0)
-        bound = -math.expm1(-(alpha - 1) * math.log(classes)) / (alpha - 1)
-        tiny = torch.finfo(z.dtype).eps
-        high = torch.full_like(low, bound * (1 + 4 * tiny))
-        s = low
-        # Sums are the same everywhere, so all stop together.
-        for _ in range(_MOST_STEPS):
-            p = exp_alpha(v - s, alpha)
-            w = (1 + (alpha - 1) * (v - s)).clamp(min=0)
-            slope = torch.where(w > 0, p / torch.where(w > 0, w, torch.ones_like(w)), 0.0)
-            sums = torch.stack([p.sum(-1, keepdim=True), slope.sum(-1, keepdim=True)])
-            total, rate = self._reduced(sums, "SUM")
-            excess = total - 1
-            low = torch.where(excess >= 0, s, low)
-            high = torch.where(excess <= 0, s, high)
-            done = (excess.abs() <= 4 * tiny) | (high - low <= tiny * high) | excess.isnan()
-            if bool(done.all()):
-                break
-            gain = -torch.expm1(-(alpha - 1) * total.log()) / (alpha - 1)
-            step = s + gain * (total / rate)
-            inside = (step > low) & (step < high)
-            s = torch.where(done, s, torch.where(inside, step, 0.5 * (low + high)))
-        return s
