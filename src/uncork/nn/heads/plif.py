@@ -10,6 +10,7 @@ from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
 from uncork.nn.heads.base import OutputHead, linear_scores
 from uncork.nn.heads.chunks import wide
+from uncork.nn.linear.links import Link, Pieces
 
 Tensor = torch.Tensor
 
@@ -63,6 +64,10 @@ class PlifHead(OutputHead):
     @property
     def copies(self) -> int:
         return 8
+
+    @property
+    def _softmax_link(self) -> Link:
+        return Pieces(self.pieces, self.bound)
 
     def _row_tensors(self, hidden: Tensor) -> tuple[Tensor, ...]:
         return (hidden,)

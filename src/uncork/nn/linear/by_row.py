@@ -259,7 +259,7 @@ def compute(
             if d_input is not None:
                 d_input[part] = torch.mm(r, weight)
             if d_weight is not None:
-                _add_product(d_weight, r.t(), input[part])
+                add_product(d_weight, r.t(), input[part])
     if d_input is not None and shard is not None:
         torch.distributed.all_reduce(d_input, group=shard.group)
     return values, _Gradients(
@@ -278,7 +278,7 @@ def logits(x: Tensor, weight: Tensor, bias: Tensor | None, softcap: float | None
     return z if softcap is None else softcap * torch.tanh(z / softcap)
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """total += left @ right, in total's own type."""
     if total.dtype == left.dtype:
         total.addmm_(left, right)
