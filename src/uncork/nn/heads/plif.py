@@ -90,4 +90,5 @@ class PlifHead(OutputHead):
         # Tables by row: their gradients are sums over one row first, which no two rows contend for.
         below = (torch.cumsum(steep, 0) - steep).expand(len(z), -1).gather(1, piece)
         slope = steep.expand(len(z), -1).gather(1, piece)
-        return width * below - self.bound + slope * (z + self.bound - width * piece)
+        lower = width * piece.to(z.dtype)  # of whole numbers it would be float32
+        return width * below - self.bound + slope * (z + self.bound - lower)

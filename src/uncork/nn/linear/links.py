@@ -162,7 +162,7 @@ class _Pieces(_Softmax):
     def _by_piece(self, values: Tensor) -> Tensor:
         pieces = self.link.pieces
         if values.device.type == "cpu":
-            return torch.bincount(self.piece, values.view(-1), pieces)
+            return torch.bincount(self.piece, values.view(-1).double(), pieces).to(values.dtype)
         # Tables by row: no two rows contend for one place.
         tables = torch.zeros((len(values), pieces), dtype=values.dtype, device=values.device)
         return tables.scatter_add_(1, self.piece.view_as(values).long(), values).sum(0)
