@@ -80,7 +80,8 @@ def linear_distillation_loss(
         token_weight: what each row's loss is multiplied by, as 0 for a prompt. A mean divides by
             their sum.
         reduction: "none", "mean" or "sum".
-        group, first_class, classes: where processes share the classes out, as for
+        group, first_class, classes: where processes share the classes out (of all of them
+            `torch.distributed.group.WORLD`), as for
             :func:`uncork.nn.functional.vocab_parallel_loss`: weights, biases and a teacher's
             logits are this process's; `teacher_classes` are among all.
     """

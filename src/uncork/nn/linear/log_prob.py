@@ -83,7 +83,8 @@ def linear_log_prob(
         softcap: logits become softcap · tanh(logits / softcap), before the temperature.
         temperature: what logits are divided by.
         return_entropy: also −Σ p log p of every row, differentiable.
-        group, first_class, classes: where processes share the classes out, as for
+        group, first_class, classes: where processes share the classes out (of all of them
+            `torch.distributed.group.WORLD`), as for
             :func:`uncork.nn.functional.vocab_parallel_loss`; the weight is this process's then.
     """
     check_parameter(alpha, at_least=1.0)
