@@ -75,6 +75,6 @@ for dtype in (torch.float32, torch.bfloat16):
             more = {"linear_bias": torch.zeros(classes, dtype=dtype), "softcap": 4.0}
         for loss in (F.linear_entmax_loss, F.linear_cross_entropy, F.linear_alpha_relu_loss):
             loss(x, weight, target, **more).backward()
-        for name in ("mos", "sigsoftmax", "plif"):
+        for name in ("mos", "sigsoftmax", "plif", "mixtape"):
             head = unn.heads.HEADS[name](8, classes, dtype=dtype)
             head.loss(x, target).backward()

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import uncork.nn as unn  # noqa: E402
-from uncork.nn.linear import mixture  # noqa: E402
+from uncork.nn.linear import gated, mixture  # noqa: E402
 
 from .with_kernels import DEVICE, MARKS, kernels_on  # noqa: E402
 
@@ -15,6 +15,7 @@ HEADS = {
     "plif": {"pieces": 9, "bound": 2.0},
     "mos": {"components": 3},
     "mos-sigsoftmax": {"components": 3},
+    "mixtape": {"components": 4, "gate_features": 3, "frequent": 6},
 }
 every_head = pytest.mark.parametrize("name", HEADS)
 
@@ -22,8 +23,9 @@ every_head = pytest.mark.parametrize("name", HEADS)
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Several blocks of rows, though the tensors are small."""
-    monkeypatch.setattr(mixture, "ON_CPU", 6 * CLASSES)
-    monkeypatch.setattr(mixture, "ON_GPU", 6 * CLASSES)
+    for room in (mixture, gated):
+        monkeypatch.setattr(room, "ON_CPU", 6 * CLASSES)
+        monkeypatch.setattr(room, "ON_GPU", 6 * CLASSES)
 
 
 def made(name, dtype=torch.float64, device="cpu"):
