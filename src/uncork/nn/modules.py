@@ -14,7 +14,7 @@ from uncork.nn.losses.modules import *  # noqa: F403
 
 Tensor = torch.Tensor
 
-__all__ = [
+__all__: list[str] = [
     "AlphaReLU",
     "Budget",
     "Entmax",

@@ -97,18 +97,18 @@ def linear_loss(
         target.reshape(-1, target.shape[-1]) if dense else target.reshape(-1).long(), how.weight,
         None if by_row is None or how.reduction == "none" else by_row.reshape(-1),
     )  # fmt: skip
-    loss, lse, predicted = _apply(tensors, how.reduction, options)
+    value, lse, predicted = _apply(tensors, how.reduction, options)
     if how.reduction == "none":
-        loss = loss.reshape(shape)
+        value = value.reshape(shape)
         if by_row is not None:
-            loss = loss * by_row.to(loss.dtype)
+            value = value * by_row.to(value.dtype)
     elif how.reduction == "mean" and not len(rows):
-        loss = loss + math.nan  # of no rows: gradients are 0, as cross_entropy's are
+        value = value + math.nan  # of no rows: gradients are 0, as cross_entropy's are
     accuracy = None
     if predicted is not None:
         accuracy = _accuracy(predicted, tensors.target, options.ignore_index)
         predicted = predicted.reshape(shape)
-    return LinearLossResult(loss, None if lse is None else lse.reshape(shape), predicted, accuracy)
+    return LinearLossResult(value, None if lse is None else lse.reshape(shape), predicted, accuracy)
 
 
 def _accuracy(predicted: Tensor, target: Tensor, ignore_index: int) -> Tensor:
@@ -156,7 +156,8 @@ class _LinearLoss(torch.autograd.Function):
         )  # fmt: skip
         tau = tensors.tau
         ctx.tau = None if isinstance(tau, Tensor) else tau  # only tensors can be saved
-        ctx.save_for_backward(*tensors._replace(tau=tau if ctx.tau is None else None))
+        saved_tau = tau if ctx.tau is None else None
+        ctx.save_for_backward(*tensors[:3], saved_tau, *tensors[4:])
         ctx.reduction, ctx.options, ctx.wanted = reduction, options, wanted
         ctx.ready = made[1:5] if early else None
         ctx.set_materialize_grads(False)

@@ -93,6 +93,7 @@ def compute(
             z = z + bias.to(wide)
         if predicted is not None:
             predicted[rows] = z.argmax(-1)
+        block: _Block
         if targets is None:
             block = _DenseBlock(z, target[rows], class_weight, level, options)
         else:

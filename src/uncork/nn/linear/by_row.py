@@ -52,7 +52,10 @@ Holders = Alone | Together
 class Block(Protocol):
     """A block of rows' logits and what was made of them."""
 
-    values: tuple[Tensor, ...]  #: (R) each
+    @property
+    def values(self) -> tuple[Tensor, ...]:
+        """(R) each."""
+        ...
 
     def gradient(self, above: tuple[Tensor, ...]) -> Tensor:
         """Σ_i above_i · d(values_i)/d(logits), above (R) each: (R, C)."""
@@ -62,7 +65,10 @@ class Block(Protocol):
 class Objective(Protocol):
     """From a block of logits z (R, C) and the rows' own tensors to a `Block`."""
 
-    count: int  #: how many values a row has
+    @property
+    def count(self) -> int:
+        """How many values a row has."""
+        ...
 
     def __call__(self, z: Tensor, rows: tuple[Tensor, ...], holders: Holders) -> Block: ...
 
@@ -204,7 +210,7 @@ class _ByRow(torch.autograd.Function):
         return values if upstream is None else torch.dot(values[0], upstream)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         upstream, input, weight, bias, *rows = ctx.saved_tensors
         if ctx.ready is not None:

@@ -102,7 +102,7 @@ def linear_distillation_loss(
         input, linear_weight, teacher, teacher_weight, teacher_bias, teacher_classes
     )
     objective = Distillation(divergence, float(beta), float(temperature), teacher_softcap, *shared)
-    how = {"softcap": softcap, "temperature": temperature}
+    how: dict[str, Any] = {"softcap": softcap, "temperature": temperature}
     if reduction == "none":
         (values,) = by_row(objective, given, rows, **how)
         values = values.reshape(input.shape[:-1])

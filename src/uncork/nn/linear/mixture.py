@@ -86,7 +86,9 @@ class _MixtureLoss(torch.autograd.Function):
         made: list[Tensor | None]
         if torch.is_grad_enabled():  # to be differentiated again: all rows at once
             losses = ctx.call.again(tensors)
-            leaves = [one for one, asked in zip(tensors, ctx.wanted, strict=True) if asked]
+            leaves: list[Any] = [
+                one for one, asked in zip(tensors, ctx.wanted, strict=True) if asked
+            ]
             found = iter(
                 torch.autograd.grad(losses, leaves, rows.to(losses.dtype), create_graph=True)
             )

@@ -335,9 +335,7 @@ class LinearLayerLossModule(LinearLossModule):
             rows = math.prod(self.out_features, start=classes)
             self.linear = torch.nn.Linear(features, rows, bias=bias, **made)
 
-    def forward(  # type: ignore[override]
-        self, input: Tensor, *given: Tensor, **more: Tensor | None
-    ) -> Tensor:
+    def forward(self, input: Tensor, *given: Any, **more: Any) -> Tensor:
         """Of `(input, target)`; without a layer of its own, of `(input, linear_weight, target)`."""
         if self.linear is None:
             return super().forward(input, *given, **more)
@@ -347,6 +345,7 @@ class LinearLayerLossModule(LinearLossModule):
         self, input: Tensor, target: Tensor, token_weight: Tensor | None = None
     ) -> Tensor:
         assert self.linear is not None
+        assert self.num_classes is not None
         weight, bias = self.linear.weight, self.linear.bias
         if not self.out_features:
             return super().forward(input, weight, target, bias, token_weight)

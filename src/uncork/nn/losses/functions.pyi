@@ -96,7 +96,6 @@ def linear_cross_entropy(
             work, and not needed: blocks are chosen here. A linear_weight (C, d1, …, dK, d) is
             taken as there too.
     """
-
 @overload
 def linear_cross_entropy(
     input: Tensor,
@@ -116,7 +115,8 @@ def linear_cross_entropy(
     return_lse: Literal[True],
     return_predictions: bool = False,
     options: Any = None,
-) -> LinearLossResult: ...
+) -> LinearLossResult:
+    ...
 @overload
 def linear_cross_entropy(
     input: Tensor,
@@ -136,7 +136,9 @@ def linear_cross_entropy(
     return_lse: bool = False,
     return_predictions: Literal[True],
     options: Any = None,
-) -> LinearLossResult: ...
+) -> LinearLossResult:
+    ...
+
 def sparsemax_loss(
     input: Tensor,
     target: Tensor,
@@ -210,7 +212,6 @@ def linear_sparsemax_loss(
             backward, with one product more. predicted is the most probable class, and accuracy
             the share of targets predicted.
     """
-
 @overload
 def linear_sparsemax_loss(
     input: Tensor,
@@ -229,7 +230,8 @@ def linear_sparsemax_loss(
     token_weight: Tensor | None = None,
     return_lse: Literal[True],
     return_predictions: bool = False,
-) -> LinearLossResult: ...
+) -> LinearLossResult:
+    ...
 @overload
 def linear_sparsemax_loss(
     input: Tensor,
@@ -248,7 +250,9 @@ def linear_sparsemax_loss(
     token_weight: Tensor | None = None,
     return_lse: bool = False,
     return_predictions: Literal[True],
-) -> LinearLossResult: ...
+) -> LinearLossResult:
+    ...
+
 def entmax_loss(
     input: Tensor,
     target: Tensor,
@@ -327,7 +331,6 @@ def linear_entmax_loss(
             backward, with one product more. predicted is the most probable class, and accuracy
             the share of targets predicted.
     """
-
 @overload
 def linear_entmax_loss(
     input: Tensor,
@@ -347,7 +350,8 @@ def linear_entmax_loss(
     token_weight: Tensor | None = None,
     return_lse: Literal[True],
     return_predictions: bool = False,
-) -> LinearLossResult: ...
+) -> LinearLossResult:
+    ...
 @overload
 def linear_entmax_loss(
     input: Tensor,
@@ -367,7 +371,9 @@ def linear_entmax_loss(
     token_weight: Tensor | None = None,
     return_lse: bool = False,
     return_predictions: Literal[True],
-) -> LinearLossResult: ...
+) -> LinearLossResult:
+    ...
+
 def alpha_relu_loss(
     input: Tensor,
     target: Tensor,
@@ -451,7 +457,6 @@ def linear_alpha_relu_loss(
             backward, with one product more. predicted is the most probable class, and accuracy
             the share of targets predicted.
     """
-
 @overload
 def linear_alpha_relu_loss(
     input: Tensor,
@@ -472,7 +477,8 @@ def linear_alpha_relu_loss(
     token_weight: Tensor | None = None,
     return_lse: Literal[True],
     return_predictions: bool = False,
-) -> LinearLossResult: ...
+) -> LinearLossResult:
+    ...
 @overload
 def linear_alpha_relu_loss(
     input: Tensor,
@@ -493,7 +499,9 @@ def linear_alpha_relu_loss(
     token_weight: Tensor | None = None,
     return_lse: bool = False,
     return_predictions: Literal[True],
-) -> LinearLossResult: ...
+) -> LinearLossResult:
+    ...
+
 def normmax_loss(
     input: Tensor,
     target: Tensor,
@@ -571,7 +579,6 @@ def linear_normmax_loss(
             backward, with one product more. predicted is the most probable class, and accuracy
             the share of targets predicted.
     """
-
 @overload
 def linear_normmax_loss(
     input: Tensor,
@@ -591,7 +598,8 @@ def linear_normmax_loss(
     token_weight: Tensor | None = None,
     return_lse: Literal[True],
     return_predictions: bool = False,
-) -> LinearLossResult: ...
+) -> LinearLossResult:
+    ...
 @overload
 def linear_normmax_loss(
     input: Tensor,
@@ -611,4 +619,5 @@ def linear_normmax_loss(
     token_weight: Tensor | None = None,
     return_lse: bool = False,
     return_predictions: Literal[True],
-) -> LinearLossResult: ...
+) -> LinearLossResult:
+    ...
