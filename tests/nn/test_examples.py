@@ -43,6 +43,7 @@ def test_the_language_model_trains_and_decodes(capsys):
             assert row == [(row[0] + i) % 40 for i in range(9)]
 
 
+@pytest.mark.slow
 def test_every_trainer_s_loss_falls(capsys):
     results = run("nn_trainers.py")
     assert all(last < first for first, last in results.values())

@@ -651,6 +651,7 @@ def test_compiled_checkpointed_and_under_autocast(name, dtype, monkeypatch):
 
 @pytest.mark.parametrize("way", ["as it comes", "dense", "float32", "small"])
 @pytest.mark.parametrize("name", ["softmax", "entmax", "alpha_relu", "softmax smoothed capped"])
+@pytest.mark.slow
 def test_lse_z_loss_and_predictions_equal_the_twin(name, way, monkeypatch):
     options = dataclasses.replace(
         CASES[name], z_loss=0.2, lse=True, predictions=True, float32_accumulation=way == "float32"

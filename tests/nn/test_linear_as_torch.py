@@ -53,6 +53,7 @@ def made(places=(), dense=False, seed=0):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("places", [(), (2, 3)])
+@pytest.mark.slow
 def test_values_and_gradients_are_those_of_cross_entropy(
     reduction, smoothing, weighted, dense, places
 ):

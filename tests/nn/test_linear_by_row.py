@@ -77,6 +77,7 @@ def test_log_probabilities_and_entropies_are_those_of_the_logits(alpha, options,
 
 
 @alphas
+@pytest.mark.slow
 def test_gradients_are_derivatives(alpha):
     x, w, b, target = made(seed=1)
     leaves = [leaf.detach()[:6].requires_grad_() for leaf in (x[:3], w, b)]
@@ -182,6 +183,7 @@ def test_divergences_are_those_of_the_logits(divergence, how, reduction):
 
 @pytest.mark.parametrize("divergence", DIVERGENCES)
 @pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.slow
 def test_gradients_of_divergences_are_derivatives(divergence, reduction):
     x, w, b, _ = made(seed=1)
     given, _ = teacher("logits")

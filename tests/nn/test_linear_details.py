@@ -78,6 +78,7 @@ def test_z_loss_adds_the_square_of_lse(name, reduction):
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "entmax 1.5", "alpha_relu 1.5"])
+@pytest.mark.slow
 def test_gradients_of_all_of_it_are_derivatives_twice_over(name):
     fused, _, parameters = FUSED[name]
     x, w, b, _ = made(seed=2)

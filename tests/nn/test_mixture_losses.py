@@ -64,6 +64,7 @@ def test_the_loss_is_that_of_the_log_probabilities(name, reduction, weighted):
 
 
 @every_head
+@pytest.mark.slow
 def test_derivatives_are_derivatives_twice_over(name):
     head, hidden, target = made(name)
     hidden = hidden.detach()[:3].requires_grad_()
@@ -133,6 +134,7 @@ def test_no_tensor_of_all_rows_and_classes_is_made(name):
 @pytest.mark.parametrize(
     "dtype", [pytest.param(dtype, marks=MARKS) for dtype in (torch.float32, torch.bfloat16)]
 )
+@pytest.mark.slow
 def test_kernels_equal_their_twin(name, dtype):
     head, hidden, target = made(name, dtype, DEVICE)
     with kernels_on():
