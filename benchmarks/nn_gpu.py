@@ -1,11 +1,13 @@
-"""Sparse outputs on one GPU, beside softmax: python -m benchmarks.nn_gpu [--quick] [--out FILE]
+"""Sparse outputs on one GPU, beside softmax: python -m benchmarks.nn_gpu [--quick] [--peers DIR]
 
 Transforms, forward and backward, over logits of standard deviation 10^-1.5 to 10^2; losses of given
 logits, forward + backward, beside cross entropy; and a linear layer with its loss, forward +
 backward in bfloat16 with gradients for input and weight, large and small. Everything runs in one
 process on the same tensors, taking turns; a time is the median of several batches.
-Peers that can be imported take part: torch.compile, Liger (`liger_kernel`), CCE
-(`cut_cross_entropy`), entmax, AdaSplash (`adasplash`).
+Peers that can be imported take part, each named with its version and path: torch.compile, torch's
+own linear_cross_entropy (2.13), Liger (`liger_kernel`, its Triton path and those for Hopper), CCE
+(`cut_cross_entropy`), quack, entmax, AdaSplash (`adasplash`); of the others a line says why not.
+--peers DIR: packages or wheels to import them from, where nothing can be installed.
 
 "random" inputs are Gaussian. "trained" ones are as after training: a hidden state is mostly the
 weight's row of its target, with a few rivals and noise, and targets follow Zipf's law.
@@ -24,6 +26,7 @@ import torch
 
 import uncork.nn as unn
 import uncork.nn.functional as F
+from benchmarks import nn_peers as peers
 
 Work = Callable[[], Any]
 TRANSFORMS = [(4096, 32768, "float32"), (2048, 128256, "float32"), (4096, 50257, "bfloat16")]
@@ -113,23 +116,13 @@ def transforms(machine: dict[str, float], scales: list[float]) -> list[dict[str,
 
 def sparse_peers() -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
     """1.5-entmax of the packages that can be imported."""
-    found: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
-    try:
-        import entmax
-
-        found["entmax package, full sort"] = entmax.entmax15
-        found["entmax package, k = 100"] = lambda x: entmax.entmax15(x, k=100)
-        found["entmax package, bisection"] = lambda x: entmax.entmax_bisect(x, 1.5)
-    except Exception as error:
-        print("no entmax:", error)
-    try:
-        from adasplash import triton_entmax
-
-        found["AdaSplash"] = lambda x: triton_entmax(x, alpha=1.5)
-        found["AdaSplash"](torch.randn(4, 1000, device="cuda"))
-    except Exception as error:
-        found.pop("AdaSplash", None)
-        print("no AdaSplash:", str(error)[:200])
+    found = {}
+    for name, work in peers.transforms().items():
+        try:
+            work(torch.randn(4, 1000, device="cuda"))
+            found[name] = work
+        except Exception as error:
+            print(f"no {name}: {str(error)[:200]}", flush=True)
     return found
 
 
@@ -148,35 +141,6 @@ def inputs(n: int, classes: int, d: int, kind: str) -> tuple[torch.Tensor, ...]:
     return x.bfloat16().requires_grad_(), w.bfloat16().requires_grad_(), target
 
 
-def peers() -> dict[str, Callable[..., torch.Tensor]]:
-    def cross_entropy(x: torch.Tensor, w: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.cross_entropy((x @ w.T).float(), t)
-
-    found: dict[str, Callable[..., torch.Tensor]] = {"torch.compile": torch.compile(cross_entropy)}
-    try:
-        from cut_cross_entropy import linear_cross_entropy
-
-        found["CCE"] = linear_cross_entropy
-    except Exception as error:
-        print("no CCE:", error)
-    try:
-        from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
-
-        liger = LigerFusedLinearCrossEntropyLoss()
-        found["Liger"] = lambda x, w, t: liger(w, x, t)
-    except Exception as error:
-        print("no Liger:", error)
-    try:
-        import entmax
-
-        found["entmax package, 1.5, k = 100"] = lambda x, w, t: entmax.entmax15_loss(
-            x @ w.T, t, k=100
-        ).mean()
-    except Exception as error:
-        print("no entmax:", error)
-    return found
-
-
 def logit_losses(machine: dict[str, float], scales: list[float]) -> list[dict[str, Any]]:
     """Forward + backward of losses of given logits. Two reads and two writes are the ceiling."""
     found = []
@@ -192,14 +156,7 @@ def logit_losses(machine: dict[str, float], scales: list[float]) -> list[dict[st
                 "sparsemax_loss": F.sparsemax_loss,
                 "alpha_relu_loss": lambda z, t, tau=tau: F.alpha_relu_loss(z, t, tau=tau),
             }
-            try:
-                import entmax
-
-                cases["entmax package, 1.5, k = 100"] = lambda z, t: entmax.entmax15_loss(
-                    z, t, k=100
-                ).mean()
-            except Exception as error:
-                print("no entmax:", error)
+            cases |= peers.losses_of_logits()
             row: dict[str, Any] = {"rows": size, "classes": n, "dtype": dtype, "std": round(std, 4)}
             floor = 4 * z.numel() * z.element_size() / machine["copy TB/s"] / 1e9
             row["two reads and two writes ms"] = round(floor, 3)
@@ -257,8 +214,9 @@ def loss_rows(
             extra[name] = torch.cuda.max_memory_allocated() - before - made
             steps[name] = step
         except Exception as error:
-            print(name, "failed:", str(error)[:200], flush=True)
-            rows[name] = {"failed": str(error)[:200]}
+            said = str(error).strip().splitlines() or [type(error).__name__]
+            print(name, "failed:", said[0][:200], flush=True)
+            rows[name] = {"failed": said[0][:200]}
         finally:
             x.grad = w.grad = None
     times: dict[str, list[float]] = {name: [] for name in steps}
@@ -281,7 +239,8 @@ def losses(machine: dict[str, float], scales: list[float]) -> list[dict[str, Any
     rows = []
     for n, classes, d in LOSSES:
         ceiling = 6 * n * classes * d / machine["product TFLOP/s"] / 1e9
-        others = peers()
+        others = peers.linear_losses()
+        print(json.dumps(peers.PATHS), flush=True)
         for kind in ("random", "trained"):
             data = inputs(n, classes, d, kind)
             x, w, _ = data
@@ -379,7 +338,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="losses at three scales of the logits")
     parser.add_argument("--only", choices=list(PARTS))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nn_gpu.json"))
+    parser.add_argument("--peers", type=Path, help="a folder of packages or wheels to import")
     options = parser.parse_args()
+    if options.peers is not None:
+        peers.add_to_path(options.peers)
     quick = [SCALES[0], 1.0, 10.0]
     machine = ceilings()
     print(json.dumps(machine), flush=True)
@@ -390,6 +352,7 @@ def main() -> None:
     for name, measure in PARTS.items():
         if options.only in (None, name):
             result[name] = measure(machine, quick if options.quick and name == "losses" else SCALES)
+            result["peers"] = peers.PATHS
             options.out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
 

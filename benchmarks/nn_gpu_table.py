@@ -1,6 +1,7 @@
 """What benchmarks.nn_gpu and nn_gpu_errors measured, as Markdown: python -m benchmarks.nn_gpu_table
 
-Linear losses, small ones, and errors: docs/results/performance.md has these tables as printed.
+Linear losses, small ones, and errors: docs/results/performance.md has these tables as they are
+printed, and who took part, with version and path.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results" / "nn_gpu.json"
 ERRORS = RESULTS.with_name("nn_gpu_errors.json")
-PEERS = ["torch.compile", "CCE", "Liger", "entmax package, 1.5, k = 100"]
+PEERS = [
+    "torch.compile", "torch, linear_cross_entropy", "CCE", "Liger", "Liger, Hopper (CuTe)",
+    "Liger, Hopper (cuTile)", "quack", "entmax package, 1.5, k = 100",
+]  # fmt: skip
 OURS = {
     "linear_cross_entropy": "`linear_cross_entropy`",
     "linear_cross_entropy, float32 sums": "the same, float32 sums",
@@ -29,10 +33,14 @@ def table(results: dict[str, Any]) -> str:
     trained = [row for row in measured if row["inputs"] == "trained"]
     flattest = min(row["std"] for row in measured if "std" in row)
     flat = [row for row in measured if row.get("std") == flattest]
-    names = dict.fromkeys(PEERS, "") | OURS
+    there = [name for name in PEERS if any("ms" in row.get(name, {}) for row in random)]
+    names = dict.fromkeys(there, "") | OURS
 
     def time(row: dict[str, Any], name: str) -> str:
-        return milliseconds(row[name]["ms"])
+        return milliseconds(row[name]["ms"]) if "ms" in row.get(name, {}) else "–"
+
+    def memory(row: dict[str, Any], name: str) -> str:
+        return f" ({row[name]['extra MiB']:,})" if "ms" in row.get(name, {}) else ""
 
     lines = [
         ("", [size(row) for row in random]),
@@ -40,9 +48,10 @@ def table(results: dict[str, Any]) -> str:
         ("three products alone", [milliseconds(row["three products ms"]) for row in random]),
     ]
     for name, shown in names.items():
-        cells = [f"{time(row, name)} ({row[name]['extra MiB']:,})" for row in random]
+        cells = [time(row, name) + memory(row, name) for row in random]
         lines.append((shown or name, cells))
-    for name in [*PEERS[:3], "linear_cross_entropy", *SPARSE]:
+    softmax = [name for name in there if not name.startswith("entmax")]
+    for name in [*softmax, "linear_cross_entropy", *SPARSE]:
         shown = names[name] or name
         lines.append((f"trained: {shown}", [time(row, name) for row in trained]))
     for name in SPARSE:
@@ -100,6 +109,8 @@ def main() -> None:
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
     of_errors = json.loads(ERRORS.read_text(encoding="utf-8"))
     print(table(results), small(results), errors(of_errors), sep="\n\n")
+    if results.get("peers"):
+        print("", *(f"- {name}: {what}" for name, what in results["peers"].items()), sep="\n")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
+import uncork.nn as unn
 import uncork.nn.functional as F
 from uncork.nn import kernels
 from uncork.nn.kernels import entmax
@@ -74,3 +75,6 @@ for dtype in (torch.float32, torch.bfloat16):
             more = {"linear_bias": torch.zeros(classes, dtype=dtype), "softcap": 4.0}
         for loss in (F.linear_entmax_loss, F.linear_cross_entropy, F.linear_alpha_relu_loss):
             loss(x, weight, target, **more).backward()
+        for name in ("mos", "sigsoftmax", "plif", "mixtape"):
+            head = unn.heads.HEADS[name](8, classes, dtype=dtype)
+            head.loss(x, target).backward()

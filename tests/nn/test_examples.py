@@ -41,3 +41,10 @@ def test_the_language_model_trains_and_decodes(capsys):
     for key in ("sampled", "beamed", "relu_beamed"):
         for row in results[key].tolist():
             assert row == [(row[0] + i) % 40 for i in range(9)]
+
+
+@pytest.mark.slow
+def test_every_trainer_s_loss_falls(capsys):
+    results = run("nn_trainers.py")
+    assert all(last < first for first, last in results.values())
+    assert "GRPO" in capsys.readouterr().out

@@ -20,6 +20,8 @@ from .small_output_heads import LIKELIHOOD, MIXTURES, SPARSE, batch, made  # noq
 def tiny_blocks(monkeypatch):
     """One or two rows a block."""
     monkeypatch.setattr(chunks, "ON_CPU", 60)
+    monkeypatch.setattr("uncork.nn.linear.mixture.ON_CPU", 60)
+    monkeypatch.setattr("uncork.nn.linear.gated.ON_CPU", 60)
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -137,9 +139,11 @@ class LargestTensor(TorchDispatchMode):
 
 @pytest.mark.parametrize("name", HEADS)
 def test_no_tensor_of_rows_times_classes_is_made(name, monkeypatch):
-    from uncork.nn.linear import blocks
+    from uncork.nn.linear import blocks, gated, mixture
 
     monkeypatch.setattr(chunks, "ON_CPU", 3000)
+    monkeypatch.setattr(mixture, "ON_CPU", 3000)
+    monkeypatch.setattr(gated, "ON_CPU", 3000)
     monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 3000)
     rows, classes = 64, 100
     head = made(name, 4, classes, components=2) if name in MIXTURES else made(name, 4, classes)

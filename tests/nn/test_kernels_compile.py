@@ -27,5 +27,6 @@ def test_one_class_one_row_and_many_compile_for_a_gpu(tmp_path):
         "alpha_relu_loss_kernel", "loss_backward_kernel", "narrow_loss_backward_kernel",
         "reduce_kernel", "prepare_kernel", "losses_kernel", "residual_kernel",
         "entmax_residual_kernel", "wide_residual_kernel", "refined_rows_kernel",
-        "exact_residual_kernel",
+        "exact_residual_kernel", "normaliser_kernel", "linked_residual_kernel",
+        "mix_kernel", "mix_backward_kernel",
     }  # fmt: skip

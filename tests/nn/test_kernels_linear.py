@@ -647,3 +647,28 @@ def test_compiled_checkpointed_and_under_autocast(name, dtype, monkeypatch):
         torch.testing.assert_close(loss, expected.float(), rtol=5e-3, atol=1e-4)
         for mine, other in zip(torch.autograd.grad(loss * 1024, leaves), truth, strict=True):
             assert (mine - other).norm() <= 0.03 * other.norm()
+
+
+@pytest.mark.parametrize("way", ["as it comes", "dense", "float32", "small"])
+@pytest.mark.parametrize("name", ["softmax", "entmax", "alpha_relu", "softmax smoothed capped"])
+@pytest.mark.slow
+def test_lse_z_loss_and_predictions_equal_the_twin(name, way, monkeypatch):
+    options = dataclasses.replace(
+        CASES[name], z_loss=0.2, lse=True, predictions=True, float32_accumulation=way == "float32"
+    )
+    tensors = made()
+    wanted = Wanted(True, True, True, options.fixed)
+    if way == "small":
+        monkeypatch.setattr(cuda, "SMALL", 10**12)
+    elif way != "as it comes":
+        monkeypatch.setattr(cuda.Lists, "collect", classmethod(lambda cls, head: None))
+    extra = torch.linspace(-1, 1, ROWS, device=DEVICE)
+    with kernels_on():
+        got = compute(LinearTensors(*tensors[:6]), tensors[6], options, wanted, extra=extra)
+    wide = [t if t is None or not t.is_floating_point() else t.double().cpu() for t in tensors]
+    wide[4] = wide[4].cpu()
+    expected = torch_blocks.compute(
+        LinearTensors(*wide[:6]), wide[6], options, wanted, extra.double().cpu()
+    )
+    assert torch.equal(got.predicted.cpu(), expected.predicted)
+    assert_same(got._replace(predicted=None), expected._replace(predicted=None))

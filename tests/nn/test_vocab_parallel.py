@@ -20,6 +20,7 @@ SHARDS = (14, 9)  # uneven
 OPTIONS = {
     "plain": {},
     "none": {"reduction": "none"},
+    "z-loss": {"z_loss": 0.2, "token_weight": torch.linspace(0.5, 2, 7, dtype=torch.float64)},
     "everything": {"label_smoothing": 0.1, "softcap": 4.0, "weight": True, "ignore_index": 3},
 }
 LOSSES = {
@@ -81,7 +82,7 @@ def work(rank, port, failures):
                 gradients = torch.autograd.grad(got, own, upstream.double())
                 torch.testing.assert_close(got, expected)
                 torch.testing.assert_close(gradients, (truth[0], truth[1][mine], truth[2][mine]))
-        for check in (autocast, learned_tau, compiled, padded, ruled_out, ignored):
+        for check in (beside, by_row, autocast, learned_tau, compiled, padded, ruled_out, ignored):
             name, option = check.__name__, "plain"
             check(x, w, mine, target)
     except BaseException as error:
@@ -89,6 +90,62 @@ def work(rank, port, failures):
         raise
     finally:
         leave_process_group()
+
+
+def beside(x, w, mine, target):
+    """lse, differentiable, and predictions."""
+    options = {"return_lse": True, "return_predictions": True}
+    for name, (whole, parameters) in LOSSES.items():
+        leaves = [x.clone().requires_grad_(), w.clone().requires_grad_()]
+        expected = whole(*leaves, target, **parameters, **options)
+        truth = torch.autograd.grad(expected.loss + expected.lse.square().sum(), leaves)
+        own = [x.clone().requires_grad_(), w[mine].clone().requires_grad_()]
+        got = vocab_parallel.vocab_parallel_loss(
+            name.split(",")[0], *own, target, **parameters, **options
+        )
+        torch.testing.assert_close(got, expected)
+        gradients = torch.autograd.grad(got.loss + got.lse.square().sum(), own)
+        torch.testing.assert_close(gradients, (truth[0], truth[1][mine]))
+
+
+def by_row(x, w, mine, target):
+    """Log-probabilities, entropies and distillation."""
+    g = torch.Generator().manual_seed(1)
+    teacher = torch.randn(7, len(w), generator=g, dtype=w.dtype)
+    values, classes = teacher.topk(3)
+    head = torch.randn(len(w), 4, generator=g, dtype=w.dtype)
+    hidden = torch.randn(7, 4, generator=g, dtype=w.dtype)
+    likely = torch.where(target == -100, target, (x @ w.T).argmax(-1))
+    world = {"group": torch.distributed.group.WORLD}
+
+    def policy(x, w, alpha, mine=None):
+        more = {} if mine is None else world
+        got = F.linear_log_prob(x, w, likely, alpha=alpha, return_entropy=True, **more)
+        return got.log_prob.sum() + 2 * got.entropy.square().sum()
+
+    def likelihood(x, w, mine=None):
+        return F.linear_log_prob(x, w, likely, **({} if mine is None else world)).sum()
+
+    def student(x, w, how, divergence, mine=slice(None)):
+        given = {
+            "logits": {"teacher": teacher[:, mine]},
+            "hidden": {"teacher": hidden, "teacher_weight": head[mine]},
+            "top k": {"teacher": values, "teacher_classes": classes},
+        }[how]
+        more = {} if mine == slice(None) else world
+        return F.linear_distillation_loss(x, w, **given, divergence=divergence, **more)
+
+    cases = [(likelihood,)] + [(policy, alpha) for alpha in (1.0, 1.5, 3.0)]
+    cases += [(student, how, "jsd") for how in ("logits", "hidden", "top k")]
+    cases += [(student, "logits", "kl"), (student, "hidden", "reverse_kl")]
+    for function, *given in cases:
+        leaves = [x.clone().requires_grad_(), w.clone().requires_grad_()]
+        expected = function(*leaves, *given)
+        truth = torch.autograd.grad(expected, leaves)
+        own = [x.clone().requires_grad_(), w[mine].clone().requires_grad_()]
+        got = function(*own, *given, mine=mine)
+        torch.testing.assert_close(got, expected)
+        torch.testing.assert_close(torch.autograd.grad(got, own), (truth[0], truth[1][mine]))
 
 
 def autocast(x, w, mine, target):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from uncork.nn.transforms.tau import TauMeter, calibrate_tau, tau_from_data
     from uncork.nn.watch import Watch
 
-    __all__ = [
+    __all__: list[str] = [
         "ArgmaxableLinear",
         "SparseOutput",
         "TauMeter",

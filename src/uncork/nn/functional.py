@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from uncork.nn.linear.distillation import linear_distillation_loss
+from uncork.nn.linear.log_prob import LinearLogProb, linear_log_prob
 from uncork.nn.linear.vocab_parallel import vocab_parallel_loss
 from uncork.nn.losses import functions
 from uncork.nn.losses.functions import *  # noqa: F403
+from uncork.nn.losses.specification import LinearLossResult
 from uncork.nn.transforms.alpha_relu import alpha_relu, alpha_relu_log_scores
 from uncork.nn.transforms.budget import budget
 from uncork.nn.transforms.entmax import (
@@ -25,11 +28,15 @@ from uncork.nn.transforms.entmax import (
 from uncork.nn.transforms.normmax import normmax
 
 __all__ = [
+    "LinearLogProb",
+    "LinearLossResult",
     "SparseOutput",
     "alpha_relu",
     "alpha_relu_log_scores",
     "budget",
     "entmax",
+    "linear_distillation_loss",
+    "linear_log_prob",
     "log_entmax",
     "log_sparsemax",
     "normmax",

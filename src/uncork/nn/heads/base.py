@@ -16,7 +16,9 @@ from typing import Any, ClassVar, NamedTuple
 from uncork.core.errors import UncorkError
 from uncork.nn._rows import under_autocast
 from uncork.nn._torch import torch
-from uncork.nn.heads.chunks import block_rows, blocks, chunked_loss, wide
+from uncork.nn.heads.chunks import block_rows, blocks, chunked_loss, row_shares, wide
+from uncork.nn.linear.links import Link
+from uncork.nn.linear.mixture import Call, Tensors, mixture_loss
 from uncork.nn.losses.specification import Reduction
 
 Tensor = torch.Tensor
@@ -193,6 +195,8 @@ class OutputHead(torch.nn.Module, ABC):
         """The loss of rows hidden (N, features) and target (N)."""
         rows = self._row_tensors(hidden)
         shared = self._cast(rows, self._shared_tensors())
+        if self._softmax_link is not None and not how.label_smoothing:
+            return self._linked_loss(self._softmax_link, rows, shared, target, how)
         losses = functools.partial(
             self._losses, ignore_index=how.ignore_index, label_smoothing=how.label_smoothing
         )
@@ -201,6 +205,43 @@ class OutputHead(torch.nn.Module, ABC):
             step=block_rows(len(hidden), self.classes, hidden.device, self.copies),
             weight=how.weight, ignore_index=how.ignore_index, reduction=how.reduction,
         )  # fmt: skip
+
+    @property
+    def _softmax_link(self) -> Link | None:
+        """What the logits pass through before softmax, of a head that is that of contexts, or a
+        mixture of such: `_row_tensors` are contexts, and for a mixture logarithms of its weights;
+        `_shared_tensors` the weight, the bias, and what the link has of its own."""
+        return None
+
+    def _linked_loss(
+        self,
+        link: Link,
+        rows: Sequence[Tensor],
+        shared: Sequence[Tensor | None],
+        target: Tensor,
+        how: Reduction,
+    ) -> Tensor:
+        contexts, *priors = rows
+        weight, bias, *tables = shared
+        assert weight is not None
+        contexts = contexts if priors else contexts.unsqueeze(1)
+        tensors = Tensors(
+            contexts, priors[0] if priors else None, weight, bias, tables[0] if tables else None
+        )
+
+        def again(given: Tensors) -> Tensor:
+            contexts = given.contexts if priors else given.contexts.squeeze(1)
+            own = (contexts,) if given.log_prior is None else (contexts, given.log_prior)
+            return self._losses(
+                own, given[2 : 2 + len(shared)], target, how.weight,
+                ignore_index=how.ignore_index, label_smoothing=0.0,
+            )  # fmt: skip
+
+        shares = row_shares(target, how.weight, how.ignore_index, how.reduction, contexts)
+        loss = mixture_loss(
+            Call(link, how.ignore_index, again), tensors, target, how.weight, shares
+        )
+        return loss + math.nan if how.reduction == "mean" and not len(target) else loss
 
     def _losses(
         self,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
 from uncork.nn.heads.base import OutputHead, linear_scores
-from uncork.nn.heads.chunks import wide
+from uncork.nn.heads.chunks import row_shares, wide
+from uncork.nn.linear.gated import Call, Tensors, gated_loss
+from uncork.nn.losses.specification import Reduction
 
 Tensor = torch.Tensor
 
@@ -102,6 +105,35 @@ class MixtapeHead(OutputHead):
         rows = self.weight.index_select(0, ids)  # here, where its gradient is added up once
         return self.weight, self.bias, rows, self.gate_weight, self.gate_bias, ids
 
+    def _loss(self, hidden: Tensor, target: Tensor, how: Reduction) -> Tensor:
+        if how.label_smoothing:
+            return super()._loss(hidden, target, how)
+        contexts, gates, common = self._row_tensors(hidden)
+        weight, bias, frequent, gate_weight, gate_bias, ids = self._cast(
+            contexts, self._shared_tensors()
+        )
+        assert weight is not None
+        assert frequent is not None
+        assert gate_weight is not None
+        assert gate_bias is not None
+        assert ids is not None
+        tensors = Tensors(
+            _mixed(contexts, common), contexts, gates, common, weight, bias,
+            frequent.to(contexts.dtype), gate_weight.to(gates.dtype), gate_bias,
+        )  # fmt: skip
+
+        def again(given: Tensors) -> Tensor:
+            scores = self._combined(given, ids)
+            return torch.nn.functional.cross_entropy(
+                scores, target, None if how.weight is None else how.weight.to(scores.dtype),
+                ignore_index=how.ignore_index, reduction="none",
+            )  # fmt: skip
+
+        shares = row_shares(target, how.weight, how.ignore_index, how.reduction, contexts)
+        call = Call(_leaves, how.ignore_index, again)
+        loss = gated_loss(call, tensors, ids, target, how.weight, shares)
+        return loss + math.nan if how.reduction == "mean" and not len(target) else loss
+
     def _scores(self, rows: Sequence[Tensor], shared: Sequence[Tensor | None]) -> Tensor:
         contexts, gates, common = rows  # (R, K, e), (R, K − 1, g), (R, K − 1)
         weight, bias, frequent, gate_weight, gate_bias, ids = shared
@@ -110,17 +142,29 @@ class MixtapeHead(OutputHead):
         assert gate_weight is not None
         assert gate_bias is not None
         assert ids is not None
-        # For classes that share their gates the contexts are mixed first.
-        prior = _leaves(torch.sigmoid(common).unsqueeze(-1))  # (R, K, 1)
-        mixed = (prior * contexts).sum(1).to(contexts.dtype)
-        scores = linear_scores(mixed, weight, None)
-        own = linear_scores(gates.flatten(0, 1), gate_weight.to(gates.dtype), None)
-        own = own.unflatten(0, gates.shape[:2]) + gate_bias.T.to(own.dtype) + common.unsqueeze(-1)
-        shares = _leaves(torch.sigmoid(own))  # (R, K, frequent)
-        logits = linear_scores(contexts.flatten(0, 1), frequent.to(contexts.dtype), None)
+        given = Tensors(
+            _mixed(contexts, common), contexts, gates, common, weight, bias,
+            frequent.to(contexts.dtype), gate_weight.to(gates.dtype), gate_bias,
+        )  # fmt: skip
+        return self._combined(given, ids)
+
+    def _combined(self, given: Tensors, ids: Tensor) -> Tensor:
+        """Scores (R, classes) of everything at once."""
+        contexts, gates, common, bias = given.contexts, given.gates, given.common, given.bias
+        scores = linear_scores(given.mixed, given.weight, None)
+        own = linear_scores(gates.flatten(0, 1), given.gate_weight, None)
+        own = own.unflatten(0, gates.shape[:2]) + given.gate_bias.T.to(own.dtype)
+        shares = _leaves(torch.sigmoid(own + common.unsqueeze(-1)))  # (R, K, frequent)
+        logits = linear_scores(contexts.flatten(0, 1), given.frequent, None)
         part = (shares * logits.unflatten(0, contexts.shape[:2])).sum(1)
         scores = scores.index_copy(1, ids, part)
         return scores if bias is None else scores + bias.to(scores.dtype)
+
+
+def _mixed(contexts: Tensor, common: Tensor) -> Tensor:
+    """Contexts (R, e), mixed by the gates of the classes that have none of their own."""
+    prior = _leaves(torch.sigmoid(common).unsqueeze(-1))  # (R, K, 1)
+    return (prior * contexts).sum(1).to(contexts.dtype)
 
 
 def _leaves(gates: Tensor) -> Tensor:

@@ -1,8 +1,7 @@
 """MixtureOfSoftmaxes: several softmaxes over one weight, mixed as probabilities, in log space.
 
-A row's loss needs of each component no more than its target's log-probability, so a mixture of K
-over N rows is a plain loss over N·K rows, whose K results are added up by logsumexp: block by
-block, or by the kernels of the linear losses, neither of which makes its logits in full.
+A row's loss needs of each component no more than its target's log-probability: `linear.mixture`
+computes it and its gradients block by block, and never makes the logits in full.
 """
 
 from __future__ import annotations
@@ -10,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from uncork.nn import kernels
 from uncork.nn._torch import torch
 from uncork.nn.heads.base import OutputHead, linear_scores
-from uncork.nn.heads.chunks import row_shares
 from uncork.nn.heads.contexts import Contexts
-from uncork.nn.losses.functions import linear_cross_entropy
-from uncork.nn.losses.specification import Reduction
+from uncork.nn.linear.links import Identity, Link
 
 Tensor = torch.Tensor
 
@@ -132,18 +128,6 @@ class MixtureOfSoftmaxes(Mixture):
 
     name = "mos"
 
-    def _loss(self, hidden: Tensor, target: Tensor, how: Reduction) -> Tensor:
-        if how.label_smoothing or not kernels.usable(hidden, self.weight):
-            return super()._loss(hidden, target, how)
-        # One product more than blocks of rows take, but fewer trips through memory between them.
-        contexts, log_prior = self._row_tensors(hidden)
-        linear_weight = self._cast(contexts, self._shared_tensors())[0]
-        assert linear_weight is not None
-        parts = linear_cross_entropy(
-            contexts.reshape(-1, self.embedding), linear_weight,
-            target.repeat_interleave(self.components), linear_bias=self.bias,
-            ignore_index=how.ignore_index, reduction="none",
-        )  # fmt: skip
-        losses = mixed_losses(parts, log_prior, target, how.weight, how.ignore_index)
-        shares = row_shares(target, how.weight, how.ignore_index, how.reduction, hidden)
-        return losses if shares is None else (losses * shares.to(losses.dtype)).sum()
+    @property
+    def _softmax_link(self) -> Link:
+        return Identity()

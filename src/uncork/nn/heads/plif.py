@@ -10,6 +10,7 @@ from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
 from uncork.nn.heads.base import OutputHead, linear_scores
 from uncork.nn.heads.chunks import wide
+from uncork.nn.linear.links import Link, Pieces
 
 Tensor = torch.Tensor
 
@@ -64,6 +65,10 @@ class PlifHead(OutputHead):
     def copies(self) -> int:
         return 8
 
+    @property
+    def _softmax_link(self) -> Link:
+        return Pieces(self.pieces, self.bound)
+
     def _row_tensors(self, hidden: Tensor) -> tuple[Tensor, ...]:
         return (hidden,)
 
@@ -85,4 +90,5 @@ class PlifHead(OutputHead):
         # Tables by row: their gradients are sums over one row first, which no two rows contend for.
         below = (torch.cumsum(steep, 0) - steep).expand(len(z), -1).gather(1, piece)
         slope = steep.expand(len(z), -1).gather(1, piece)
-        return width * below - self.bound + slope * (z + self.bound - width * piece)
+        lower = width * piece.to(z.dtype)  # of whole numbers it would be float32
+        return width * below - self.bound + slope * (z + self.bound - lower)

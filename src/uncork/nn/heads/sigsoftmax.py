@@ -8,6 +8,7 @@ from typing import Any
 from uncork.nn._torch import torch
 from uncork.nn.heads.base import OutputHead, linear_scores
 from uncork.nn.heads.mixture import Mixture
+from uncork.nn.linear.links import Link, Sigmoid
 
 Tensor = torch.Tensor
 
@@ -35,6 +36,10 @@ class SigSoftmaxHead(OutputHead):
     def copies(self) -> int:
         return 4
 
+    @property
+    def _softmax_link(self) -> Link:
+        return Sigmoid()
+
     def _row_tensors(self, hidden: Tensor) -> tuple[Tensor, ...]:
         return (hidden,)
 
@@ -54,3 +59,7 @@ class MixtureOfSigSoftmaxes(Mixture):
 
     def _link(self, logits: Tensor) -> Tensor:
         return sigsoftmax_scores(logits)
+
+    @property
+    def _softmax_link(self) -> Link:
+        return Sigmoid()

@@ -40,7 +40,7 @@ class LinearHead(OutputHead):
         return linear_loss(
             self.specification, self._family_parameters(), rows, linear_weight, target, how,
             LinearArguments(linear_bias),
-        )  # fmt: skip
+        ).loss  # fmt: skip
 
 
 class SoftmaxHead(LinearHead):

@@ -34,7 +34,14 @@ from uncork.nn.linear.problem import (
     one_value,
     upstream_of,
 )
-from uncork.nn.losses.specification import LOSSES, LinearArguments, Loss, Parameters, Reduction
+from uncork.nn.losses.specification import (
+    LOSSES,
+    LinearArguments,
+    LinearLossResult,
+    Loss,
+    Parameters,
+    Reduction,
+)
 
 Tensor = torch.Tensor
 
@@ -55,13 +62,15 @@ def linear_loss(
     how: Reduction,
     linear: LinearArguments,
     shard: Shard | None = None,
-) -> Tensor:
+) -> LinearLossResult:
     """`loss` of input @ linear_weightᵀ + linear_bias: (), or with reduction "none" target's shape.
 
     `parameters` are those of the loss's family: numbers, but for a τ, which may be a tensor.
     """
+    if how.ignore_index is None:  # as torch's linear_cross_entropy has it
+        how = how._replace(ignore_index=-100)
     all_classes = None if shard is None else shard.classes
-    check(input, linear_weight, target, linear.linear_bias, linear.softcap, how, all_classes)
+    check(input, linear_weight, target, how, linear, all_classes)
     tau: Alpha = 0.0
     if loss.family.threshold_given:
         tau, parameters = one_value(parameters[-1], input), parameters[:-1]
@@ -78,26 +87,50 @@ def linear_loss(
     options = LinearOptions(  # plain numbers: kernels take no others
         loss, numbers, int(how.ignore_index), float(how.label_smoothing),
         None if linear.softcap is None else float(linear.softcap), linear.float32_accumulation,
-        shard,
+        float(linear.z_loss), linear.return_lse, linear.return_predictions, shard,
     )  # fmt: skip
-    rows = input.reshape(-1, input.shape[-1])
+    rows, shape = input.reshape(-1, input.shape[-1]), input.shape[:-1]
+    dense = target.is_floating_point()
+    by_row = linear.token_weight
     tensors = LinearTensors(
-        rows if linear.input_grad else rows.detach(), linear_weight, linear.linear_bias,
-        tau, target.reshape(-1).long(), how.weight,
+        rows if linear.input_grad else rows.detach(), linear_weight, linear.linear_bias, tau,
+        target.reshape(-1, target.shape[-1]) if dense else target.reshape(-1).long(), how.weight,
+        None if by_row is None or how.reduction == "none" else by_row.reshape(-1),
     )  # fmt: skip
-    made = _apply(tensors, how.reduction, options)
-    return made.reshape(target.shape) if how.reduction == "none" else made
+    value, lse, predicted = _apply(tensors, how.reduction, options)
+    if how.reduction == "none":
+        value = value.reshape(shape)
+        if by_row is not None:
+            value = value * by_row.to(value.dtype)
+    elif how.reduction == "mean" and not len(rows):
+        value = value + math.nan  # of no rows: gradients are 0, as cross_entropy's are
+    accuracy = None
+    if predicted is not None:
+        accuracy = _accuracy(predicted, tensors.target, options.ignore_index)
+        predicted = predicted.reshape(shape)
+    return LinearLossResult(value, None if lse is None else lse.reshape(shape), predicted, accuracy)
 
 
-def _apply(tensors: LinearTensors, reduction: str, options: LinearOptions) -> Tensor:
-    """Loss of rows input @ weightᵀ + bias: () or, with reduction "none", (N)."""
+def _accuracy(predicted: Tensor, target: Tensor, ignore_index: int) -> Tensor:
+    if target.is_floating_point():
+        return (predicted == target.argmax(-1)).float().mean()
+    counted = target != ignore_index
+    return ((predicted == target) & counted).float().sum() / counted.sum()
+
+
+Output = tuple[Tensor, Tensor | None, Tensor | None]  # loss, lse, predicted
+
+
+def _apply(tensors: LinearTensors, reduction: str, options: LinearOptions) -> Output:
+    """Loss of rows input @ weightᵀ + bias, () or, with reduction "none", (N), and what else was
+    asked for, (N) each."""
     wanted = Wanted(*(_asked(leaf) for leaf in tensors[:4]))
-    early = wanted.any and reduction != "none" and tensors.input.dtype != torch.float16
+    # What may be differentiated by row is known in backward only.
+    by_row = reduction == "none" or options.lse
+    early = wanted.any and not by_row and tensors.input.dtype != torch.float16
     apply = _TracedLinearLoss.apply if torch.compiler.is_compiling() else _LinearLoss.apply
-    loss: Tensor = apply(reduction, early, options, wanted, *tensors)
-    if reduction == "mean" and not len(tensors.input):
-        return loss + math.nan  # of no rows: gradients are 0, as cross_entropy's are
-    return loss
+    made: Output = apply(reduction, early, options, wanted, *tensors)
+    return made
 
 
 def _asked(leaf: Tensor | float | None) -> bool:
@@ -105,13 +138,13 @@ def _asked(leaf: Tensor | float | None) -> bool:
 
 
 class _LinearLoss(torch.autograd.Function):
-    """The reduced loss (), or with "none" losses by row (N), of tensors as in `LinearTensors`.
-    `early`: gradients are made in forward."""
+    """The reduced loss (), or with "none" losses by row (N), of tensors as in `LinearTensors`; and
+    lse and predicted (N) where options ask for them. `early`: gradients are made in forward."""
 
     @staticmethod
     def forward(
         ctx: Any, reduction: str, early: bool, options: LinearOptions, wanted: Wanted, *given: Any
-    ) -> Tensor:
+    ) -> Output:
         tensors = LinearTensors(*given)
         upstream = None
         added_up = reduction != "none" and adds_up(tensors, options)
@@ -121,30 +154,38 @@ class _LinearLoss(torch.autograd.Function):
             tensors, upstream if early else None, options, wanted if early else NOTHING,
             reduction if added_up else None,
         )  # fmt: skip
-        input, weight, bias, tau, target, class_weight = tensors
+        tau = tensors.tau
         ctx.tau = None if isinstance(tau, Tensor) else tau  # only tensors can be saved
         saved_tau = tau if ctx.tau is None else None
-        ctx.save_for_backward(input, weight, bias, saved_tau, target, class_weight)
+        ctx.save_for_backward(*tensors[:3], saved_tau, *tensors[4:])
         ctx.reduction, ctx.options, ctx.wanted = reduction, options, wanted
         ctx.ready = made[1:5] if early else None
-        if made.total is not None:
-            return made.total
-        assert made.losses is not None
-        return made.losses if upstream is None else torch.dot(made.losses, upstream)
+        ctx.set_materialize_grads(False)
+        if made.predicted is not None:
+            ctx.mark_non_differentiable(made.predicted)
+        loss = made.total
+        if loss is None:
+            assert made.losses is not None
+            loss = made.losses if upstream is None else torch.dot(made.losses, upstream)
+        return loss, made.lse, made.predicted
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    def backward(
+        ctx: Any, grad: Tensor | None, grad_lse: Tensor | None, _: Tensor | None
+    ) -> tuple[Any, ...]:
         gradients: Any
-        if torch.is_grad_enabled():
-            gradients = _differentiable(ctx, grad)
-        elif ctx.ready is not None:
+        if grad is None and grad_lse is None:
+            gradients = [None] * 4
+        elif torch.is_grad_enabled():
+            gradients = _differentiable(ctx, grad, grad_lse)
+        elif ctx.ready is not None and grad is not None:
             gradients, ctx.ready = ctx.ready, None  # handed over: who holds them may keep them
             _scale([made for made in gradients if made is not None], grad)
         else:
             tensors = _saved(ctx)
-            made = compute(tensors, _by_row(ctx, tensors, grad), ctx.options, ctx.wanted)
-            gradients = made[1:5]
-        return (None, None, None, None, *gradients, None, None)
+            rows = _by_row(ctx, tensors, grad)
+            gradients = compute(tensors, rows, ctx.options, ctx.wanted, extra=grad_lse)[1:5]
+        return (None, None, None, None, *gradients, None, None, None)
 
 
 def _saved(ctx: Any) -> LinearTensors:
@@ -152,28 +193,34 @@ def _saved(ctx: Any) -> LinearTensors:
     return tensors if ctx.tau is None else tensors._replace(tau=ctx.tau)
 
 
-def _by_row(ctx: Any, tensors: LinearTensors, grad: Tensor) -> Tensor:
+def _by_row(ctx: Any, tensors: LinearTensors, grad: Tensor | None) -> Tensor:
     """The gradient from upstream for every row's loss."""
+    if grad is None:
+        wide = torch.float64 if tensors.input.dtype == torch.float64 else torch.float32
+        return torch.zeros(len(tensors.input), dtype=wide, device=tensors.input.device)
     if ctx.reduction == "none":
         return grad
     return grad * upstream_of(ctx.reduction, tensors, ctx.options)
 
 
-def _differentiable(ctx: Any, grad: Tensor) -> list[Tensor | None]:
+def _differentiable(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> list[Tensor | None]:
     """Gradients that can be differentiated again: all logits at once, by torch's own means."""
     if ctx.options.shard is not None:
         raise UncorkError("a vocabulary-parallel loss has first derivatives only")
     tensors = _saved(ctx)
-    input, weight, bias, tau, target, class_weight = tensors
+    input, weight, bias, tau, target, class_weight, _ = tensors
     leaves = zip(tensors[:4], ctx.wanted, strict=True)
     asked = [leaf for leaf, wanted in leaves if wanted and isinstance(leaf, Tensor)]
     wide = input.dtype if input.dtype == torch.float64 else torch.float32
     z = torch.nn.functional.linear(input, weight).to(wide)
     if bias is not None:
         z = z + bias.to(wide)
-    loss = blocks.loss_of_logits(z, target, class_weight, tau, ctx.options)
-    rows = _by_row(ctx, tensors, grad).to(wide)
-    made = iter(torch.autograd.grad(loss, asked, rows, create_graph=True))
+    values = [blocks.loss_of_logits(z, target, class_weight, tau, ctx.options)]
+    rows = [_by_row(ctx, tensors, grad).to(wide)]
+    if grad_lse is not None:
+        values.append(blocks.conjugate_of_logits(z, target, tau, ctx.options))
+        rows.append(grad_lse.to(wide))
+    made = iter(torch.autograd.grad(values, asked, rows, create_graph=True))
     return [next(made) if wanted else None for wanted in ctx.wanted]
 
 
@@ -203,32 +250,36 @@ def compute(
     options: LinearOptions,
     wanted: Wanted,
     reduction: str | None = None,
+    extra: Tensor | None = None,
 ) -> LinearResult:
     """Losses of the rows and the gradients wanted, by whichever way the tensors allow.
 
     upstream (N): dL/d(loss of a row). reduction "mean" or "sum", in its place: only where `adds_up`
-    says so.
+    says so. extra (N): dL/d(Ω* of a row), beside upstream.
     """
     with torch.no_grad(), _without_autocast(tensors.input.device.type):
         if options.shard is not None:
             from uncork.nn.linear import vocab_parallel
 
-            return vocab_parallel.compute(tensors, upstream, options, wanted)
+            return vocab_parallel.compute(tensors, upstream, options, wanted, extra)
         if _by_kernels(tensors, options):
             from uncork.nn.linear import cuda
 
-            return cuda.compute(tensors, upstream, options, wanted, reduction)
-        return blocks.compute(tensors, upstream, options, wanted)
+            return cuda.compute(tensors, upstream, options, wanted, reduction, extra)
+        return blocks.compute(tensors, upstream, options, wanted, extra)
 
 
 def adds_up(tensors: LinearTensors, options: LinearOptions) -> bool:
     """Whether the kernels make the reduced loss too."""
     small = len(tensors.input) <= COUNTED_ROWS and options.shard is None
-    return small and _by_kernels(tensors, options)
+    plain = not (options.z_loss or options.lse) and tensors.token_weight is None
+    return small and plain and _by_kernels(tensors, options)
 
 
 def _by_kernels(tensors: LinearTensors, options: LinearOptions) -> bool:
-    return options.exponent is not None and kernels.usable(tensors.input, tensors.weight)
+    dense = tensors.target.is_floating_point()
+    alpha = options.exponent
+    return alpha is not None and not dense and kernels.usable(tensors.input, tensors.weight)
 
 
 def _without_autocast(device: str) -> AbstractContextManager[None]:
@@ -241,26 +292,31 @@ def _without_autocast(device: str) -> AbstractContextManager[None]:
 
 # --- for torch.compile ---------------------------------------------------------------------
 
-Made = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # losses; gradients, empty where not wanted
+# Losses; gradients, lse and predicted, empty where not wanted
+Made = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 # Tensors as in `LinearTensors`, upstream, options as in `LinearOptions` (no shard), `Wanted`.
 _SCHEMA = (
     "(Tensor input, Tensor weight, Tensor? bias, Tensor tau, Tensor target, Tensor? class_weight, "
-    "Tensor? upstream, str loss, float[] numbers, int ignore_index, float label_smoothing, "
-    "float? softcap, bool? float32_accumulation, bool[] wanted) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+    "Tensor? upstream, Tensor? extra, str loss, float[] numbers, int ignore_index, "
+    "float label_smoothing, float? softcap, bool? float32_accumulation, float z_loss, bool lse, "
+    "bool predictions, bool[] wanted) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 
 
 def _run(*given: Any) -> Made:
-    *tensors, upstream = given[:7]
-    name, numbers, *others = given[7:13]
-    options, wanted = LinearOptions(LOSSES[name], tuple(numbers), *others), Wanted(*given[13])
-    losses, *gradients = compute(LinearTensors(*tensors), upstream, options, wanted)[:5]
+    *tensors, upstream, extra = given[:8]
+    name, numbers, *others = given[8:17]
+    options, wanted = LinearOptions(LOSSES[name], tuple(numbers), *others), Wanted(*given[17])
+    result = compute(LinearTensors(*tensors), upstream, options, wanted, extra=extra)
+    losses, input = result.losses, given[0]
     assert losses is not None
-    input = given[0]
-    made = [input.new_empty(0) if one is None else one.contiguous() for one in gradients]
-    return losses, made[0], made[1], made[2], made[3]
+    made = [
+        input.new_empty(0) if one is None else one.contiguous()
+        for one in (*result[1:5], result.lse, result.predicted)
+    ]
+    return losses, made[0], made[1], made[2], made[3], made[4], made[5]
 
 
 _operator = torch.library.custom_op("uncork::linear_loss", _run, mutates_args=(), schema=_SCHEMA)
@@ -268,21 +324,30 @@ _operator = torch.library.custom_op("uncork::linear_loss", _run, mutates_args=()
 
 @_operator.register_fake
 def _shapes(*given: Any) -> Made:
-    input, wanted = given[0], given[13]
+    input, wanted = given[0], given[17]
     wide = torch.float64 if input.dtype == torch.float64 else torch.float32
     made = [
         leaf.new_empty(leaf.shape) if asked and leaf is not None else input.new_empty(0)
         for leaf, asked in zip(given[:4], wanted, strict=True)
     ]
-    return input.new_empty(input.shape[0], dtype=wide), made[0], made[1], made[2], made[3]
+    for asked, kind in zip(given[15:17], (wide, torch.int64), strict=True):
+        made.append(input.new_empty(input.shape[0], dtype=kind) if asked else input.new_empty(0))
+    losses = input.new_empty(input.shape[0], dtype=wide)
+    return losses, made[0], made[1], made[2], made[3], made[4], made[5]
 
 
 def _call(
-    tensors: LinearTensors, upstream: Tensor | None, options: LinearOptions, wanted: Wanted
+    tensors: LinearTensors,
+    upstream: Tensor | None,
+    extra: Tensor | None,
+    options: LinearOptions,
+    wanted: Wanted,
 ) -> Made:
     made: Made = _operator(
-        *tensors, upstream, options.loss.name, list(options.numbers), options.ignore_index,
-        options.label_smoothing, options.softcap, options.float32_accumulation, list(wanted),
+        *tensors[:6], upstream, extra, options.loss.name, list(options.numbers),
+        options.ignore_index, options.label_smoothing, options.softcap,
+        options.float32_accumulation, options.z_loss, options.lse, options.predictions,
+        list(wanted),
     )  # fmt: skip
     return made
 
@@ -293,7 +358,7 @@ class _TracedLinearLoss(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, reduction: str, early: bool, options: LinearOptions, wanted: Wanted, *given: Any
-    ) -> Tensor:
+    ) -> Output:
         tensors = LinearTensors(*given)
         if not isinstance(tensors.tau, Tensor):
             wide = torch.float64 if tensors.input.dtype == torch.float64 else torch.float32
@@ -301,24 +366,33 @@ class _TracedLinearLoss(torch.autograd.Function):
         upstream = None
         if reduction != "none":
             upstream = upstream_of(reduction, tensors, options)
-        losses, *gradients = _call(
-            tensors, upstream if early else None, options, wanted if early else NOTHING
+        losses, *gradients, lse, predicted = _call(
+            tensors, upstream if early else None, None, options, wanted if early else NOTHING
         )
         ctx.early, ctx.options, ctx.wanted = early, options, wanted
         if early:
             ctx.save_for_backward(*gradients)
         else:
             ctx.save_for_backward(*tensors, upstream)
-        return losses if upstream is None else torch.dot(losses, upstream)
+        if options.predictions:
+            ctx.mark_non_differentiable(predicted)
+        return (
+            losses if upstream is None else torch.dot(losses, upstream),
+            lse if options.lse else None,
+            predicted if options.predictions else None,
+        )
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    def backward(
+        ctx: Any, grad: Tensor, grad_lse: Tensor | None, _: Tensor | None
+    ) -> tuple[Any, ...]:
         made: Sequence[Tensor]
         if ctx.early:
             made = [gradient * grad for gradient in ctx.saved_tensors]
         else:
             *tensors, upstream = ctx.saved_tensors
             rows = grad if upstream is None else grad * upstream
-            made = _call(LinearTensors(*tensors), rows, ctx.options, ctx.wanted)[1:]
+            extra = grad_lse if ctx.options.lse else None
+            made = _call(LinearTensors(*tensors), rows, extra, ctx.options, ctx.wanted)[1:5]
         gradients = (one if asked else None for one, asked in zip(made, ctx.wanted, strict=True))
-        return (None, None, None, None, *gradients, None, None)
+        return (None, None, None, None, *gradients, None, None, None)

@@ -17,7 +17,7 @@ device how long the lists are: before (α-ReLU) or after the first slice, and at
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -69,14 +69,23 @@ def compute(
     options: LinearOptions,
     wanted: Wanted,
     reduction: str | None = None,
+    extra: Tensor | None = None,
 ) -> LinearResult:
-    """Losses by row, and the gradients wanted; upstream (N): dL/d(loss of a row).
+    """Losses by row, and the gradients wanted; upstream (N): dL/d(loss of a row), extra (N):
+    dL/d(its Ω*).
 
     reduction "mean" or "sum": upstream is what that makes of 1, and the result has the total.
     """
     if upstream is None and reduction is None:
         wanted = NOTHING
-    return _compute(tensors.input, tensors, upstream, options, wanted, reduction)
+    if options.z_loss and wanted.any and upstream is not None:
+        # d(ζ Ω*²) is 2ζ Ω* dΩ*: known only after a pass of its own.
+        first = replace(options, z_loss=0.0, lse=True, predictions=False)
+        values = _compute(tensors.input, tensors, None, first, NOTHING, None, None).lse
+        assert values is not None
+        more = 2 * options.z_loss * values * upstream
+        extra = more if extra is None else extra + more
+    return _compute(tensors.input, tensors, upstream, options, wanted, reduction, extra)
 
 
 @on_its_device
@@ -87,12 +96,13 @@ def _compute(
     options: LinearOptions,
     wanted: Wanted,
     reduction: str | None,
+    extra: Tensor | None,
 ) -> LinearResult:
     # Kernels know the strides of logits alone: a column of labels, say, is copied.
     return Call(
         x.contiguous(), tensors.weight.contiguous(), _in_one_piece(tensors.bias), tensors.tau,
         _in_one_piece(tensors.class_weight), tensors.target.contiguous(), _in_one_piece(upstream),
-        options, wanted, reduction,
+        options, wanted, reduction, extra,
     ).run()  # fmt: skip
 
 
@@ -114,6 +124,8 @@ class Call:
     options: LinearOptions
     wanted: Wanted
     reduction: str | None  # where no upstream is given
+    extra: Tensor | None = None  # (N) upstream of Ω*
+    best: tuple[Tensor, Tensor] | None = None  # largest logit so far and its class, (N) each
 
     def __post_init__(self) -> None:
         n, options, device = len(self.x), self.options, self.x.device
@@ -146,8 +158,19 @@ class Call:
             "UPSTREAM": mode.value, "WEIGHTS": weights is not None, "FIXED": self.fixed,
             "TAU_TENSOR": by_tensor, "L": 256, "num_warps": 4,
         })  # fmt: skip
+        if self.extra is not None:
+            self.times.add_(torch.where(self.counted, self.extra, 0.0))
+        if options.predictions:
+            self.best = (
+                torch.full((n,), -torch.inf, device=device),
+                torch.zeros(n, dtype=torch.int64, device=device),
+            )
 
     # Rows of `rows`, (N) each: mass and hit times upstream, upstream, and p = f((z − top) + shift).
+
+    @property
+    def counted(self) -> Tensor:
+        return self.rows[0] > 0
 
     @property
     def times(self) -> Tensor:
@@ -217,7 +240,7 @@ class Call:
     def result(
         self, d_input: Tensor | None, d_weight: Tensor | None, d_bias: Tensor | None
     ) -> LinearResult:
-        n, device, reduction = len(self.x), self.x.device, self.reduction
+        n, device, reduction, options = len(self.x), self.x.device, self.reduction, self.options
         losses = torch.empty(n if reduction is None else (), dtype=torch.float32, device=device)
         slopes = losses
         if self.wanted.tau:
@@ -233,11 +256,22 @@ class Call:
         d_tau = None
         if self.wanted.tau:
             assert isinstance(self.tau, Tensor)  # only tensors receive gradients
+            if self.extra is not None:
+                beside = torch.where(self.counted, self.extra, 0.0)
+                slopes = slopes + beside * (1 - self.sums[:, 1]) / (self.alpha - 1)
             d_tau = slopes.sum().reshape(self.tau.shape).to(self.tau.dtype)
         made = (d_input, d_weight, d_bias, d_tau)
-        if reduction is None:
-            return LinearResult(losses, *made)
-        return LinearResult(None, *made, total=losses)
+        predicted = None if self.best is None else self.best[1]
+        if reduction is not None:
+            return LinearResult(None, *made, total=losses, predicted=predicted)
+        if not (options.lse or options.z_loss):
+            return LinearResult(losses, *made, predicted=predicted)
+        # Ω*(z) as `losses_kernel` has it
+        value = (self.tops - self.shifts + self.offset) + (self.sums[:, 0] - 1) / self.alpha
+        value = torch.where(self.counted, value, 0.0)
+        if options.z_loss:
+            losses = losses + options.z_loss * value.square()
+        return LinearResult(losses, *made, lse=value if options.lse else None, predicted=predicted)
 
     # --- slices -----------------------------------------------------------------------------
 
@@ -286,6 +320,20 @@ class Call:
         """Logits of some classes, but for the `rest` of the bias."""
         held = None if self.held is None else self.held[classes]
         put_logits(out, self.x, self.weight[classes].t(), held)
+        self.note_largest(out, slice(None), classes.start)
+
+    def note_largest(self, products: Tensor, rows: slice, first: int) -> None:
+        """Of some rows' logits of classes `first` …, where predictions are asked for."""
+        if self.best is None:
+            return
+        width = products.shape[1]
+        if self.rest is not None:
+            products = products + self.rest[first : first + width]
+        values, classes = products.max(-1)
+        largest, of_class = (kept[rows] for kept in self.best)
+        higher = values > largest  # the cap changes no order
+        of_class.copy_(torch.where(higher, classes + first, of_class))
+        largest.copy_(torch.where(higher, values.to(largest.dtype), largest))
 
     def slice_bytes(self) -> int:
         """Beside float32 sums of the hidden states' gradient. A small problem has few slices: then
@@ -483,6 +531,7 @@ class WholeRows:
             for part in parts:
                 z = products if len(parts) == 1 else products[:, part.classes]
                 put_logits(z, x, part.transposed, part.bias)
+                call.note_largest(z, block, part.classes.start)
             for kernel in launches:
                 kernel(products.shape[0], start)
             if not wanted.any:

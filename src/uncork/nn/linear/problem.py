@@ -10,6 +10,7 @@ from uncork.nn._rows import Alpha, check_floating
 from uncork.nn._torch import torch
 from uncork.nn.losses.specification import (
     Family,
+    LinearArguments,
     Loss,
     Parameters,
     Reduction,
@@ -40,6 +41,9 @@ class LinearOptions:
     softcap: float | None = None
     #: None: in float32 where that costs memory for the rows, or little for the classes
     float32_accumulation: bool | None = None
+    z_loss: float = 0.0  #: ζ, of ζ Ω*(z)² added to every row's loss
+    lse: bool = False  #: Ω*(z) of every row is asked for
+    predictions: bool = False  #: and its most probable class
     #: the weight is this process's share of the classes
     shard: Shard | None = None
 
@@ -76,8 +80,9 @@ class LinearTensors(NamedTuple):
     weight: Tensor  #: (C, d)
     bias: Tensor | None  #: (C)
     tau: Tensor | float
-    target: Tensor  #: (N) int64
+    target: Tensor  #: (N) int64, or probabilities (N, C)
     class_weight: Tensor | None = None  #: (C)
+    token_weight: Tensor | None = None  #: (N), what each row counts in a mean or a sum
 
 
 class Wanted(NamedTuple):
@@ -105,6 +110,8 @@ class LinearResult(NamedTuple):
     bias: Tensor | None = None
     tau: Tensor | None = None
     total: Tensor | None = None  #: (), the losses times upstream, added up
+    lse: Tensor | None = None  #: (N), Ω*(z), 0 where ignored
+    predicted: Tensor | None = None  #: (N) int64
 
 
 class RowTargets(NamedTuple):
@@ -149,13 +156,18 @@ def upstream_of(reduction: str, tensors: LinearTensors, options: LinearOptions) 
     wide = torch.float64 if tensors.input.dtype == torch.float64 else torch.float32
     shares = row_weights(tensors.target, tensors.class_weight, options.ignore_index).to(wide)
     upstream = torch.ones_like(shares)
+    if tensors.token_weight is not None:
+        upstream = tensors.token_weight.to(wide)
+        shares = shares * upstream
     if reduction == "mean":
-        upstream /= shares.sum()
+        upstream = upstream / shares.sum()
     return upstream
 
 
 def row_weights(target: Tensor, class_weight: Tensor | None, ignore_index: int) -> Tensor:
-    """What a mean divides by, summed: (N), 0 where ignored."""
+    """What a mean divides by, summed: (N), 0 where ignored; of probabilities the rows."""
+    if target.is_floating_point():
+        return target.new_ones(len(target))
     counted = target != ignore_index
     if class_weight is None:
         return counted.float()
@@ -186,9 +198,8 @@ def check(
     input: Tensor,
     linear_weight: Tensor,
     target: Tensor,
-    linear_bias: Tensor | None,
-    softcap: float | None,
     how: Reduction,
+    linear: LinearArguments,
     all_classes: int | None,
 ) -> None:
     """Shapes, devices and values, each named where it is wrong. `all_classes`: of all processes
@@ -207,21 +218,48 @@ def check(
         )
     if not isinstance(target, Tensor):
         raise UncorkError(f"target must be a tensor of class indices, got {type(target).__name__}")
-    if target.is_floating_point() or target.is_complex():
+    expected = tuple(input.shape[:-1])
+    if target.is_floating_point():
+        if all_classes is not None:
+            raise UncorkError("target must be class indices where processes share the classes out")
+        expected = (*expected, classes)
+    if target.is_complex() or tuple(target.shape) != expected:
         raise UncorkError(
-            "target must be class indices: probabilities for every class would be as large as the "
-            "logits this function avoids"
+            f"target must be class indices of shape {tuple(input.shape[:-1])} for input "
+            f"{tuple(input.shape)}, or probabilities with {classes} classes more, got "
+            f"{target.dtype} {tuple(target.shape)}"
         )
-    if target.shape != input.shape[:-1]:
-        raise UncorkError(
-            f"target must have shape {tuple(input.shape[:-1])} for input {tuple(input.shape)}, "
-            f"got {tuple(target.shape)}"
-        )
+    if target.requires_grad:
+        raise UncorkError("target receives no gradient here: give target.detach()")
     check_device("linear_weight", linear_weight, input.device)
     check_device("target", target, input.device)
-    check_per_class("linear_bias", linear_bias, classes, input.device)
+    check_per_class("linear_bias", linear.linear_bias, classes, input.device)
     how.check(classes if all_classes is None else all_classes, input.device)
     if how.weight is not None and how.weight.requires_grad:
         raise UncorkError("weight receives no gradient here: give weight.detach()")
+    check_softcap(linear.softcap)
+    if not 0.0 <= linear.z_loss < float("inf"):
+        raise UncorkError(f"z_loss must be a number, at least 0, got {linear.z_loss!r}")
+    check_token_weight(linear.token_weight, input)
+    by_row = linear.token_weight
+    if by_row is not None and by_row.requires_grad and how.reduction != "none":
+        raise UncorkError(
+            'token_weight receives a gradient with reduction="none" alone: give it detached'
+        )
+
+
+def check_softcap(softcap: float | None) -> None:
     if softcap is not None and not 0.0 < softcap < float("inf"):
         raise UncorkError(f"softcap must be a positive number or None, got {softcap!r}")
+
+
+def check_token_weight(token_weight: Tensor | None, input: Tensor) -> None:
+    """One value for each row of the input."""
+    if token_weight is None:
+        return
+    if token_weight.shape != input.shape[:-1]:
+        raise UncorkError(
+            f"token_weight must have shape {tuple(input.shape[:-1])} for input "
+            f"{tuple(input.shape)}, got {tuple(token_weight.shape)}"
+        )
+    check_device("token_weight", token_weight, input.device)

@@ -57,7 +57,11 @@ def vocab_parallel_loss(
     softcap: float | None = None,
     input_grad: bool = True,
     float32_accumulation: bool | None = None,
-) -> Tensor:
+    z_loss: float = 0.0,
+    token_weight: Tensor | None = None,
+    return_lse: bool = False,
+    return_predictions: bool = False,
+) -> Any:
     """A linear loss whose weight is sharded over a process group.
 
     Args:
@@ -71,22 +75,29 @@ def vocab_parallel_loss(
             of the others at every call if not given.
         weight: one value for each of all classes.
         The others are as for :func:`uncork.nn.functional.linear_entmax_loss`.
+
+    Returns:
+        The loss; with `return_lse` or `return_predictions` a `LinearLossResult`, which has it.
     """
     loss = loss_named(name)
     parameters = loss.parameters_from({"alpha": alpha, "tau": tau}, linear=True)
     if loss.family.exponent(parameters) is None:
         raise UncorkError(f"{name}: this loss cannot be shared out, as those of entmax's form can")
     if first_class is None or classes is None:
-        first_class, classes = _place(linear_weight, group)
-    return linear_loss(
+        first_class, classes = place_of(linear_weight, group)
+    linear = LinearArguments(
+        linear_bias, softcap, input_grad, float32_accumulation, z_loss, token_weight, return_lse,
+        return_predictions,
+    )  # fmt: skip
+    made = linear_loss(
         loss, parameters, input, linear_weight, target,
-        Reduction(weight, ignore_index, reduction, label_smoothing),
-        LinearArguments(linear_bias, softcap, input_grad, float32_accumulation),
+        Reduction(weight, ignore_index, reduction, label_smoothing), linear,
         Shard(first_class, classes, group),
     )  # fmt: skip
+    return made if return_lse or return_predictions else made.loss
 
 
-def _place(weight: Tensor, group: Any) -> tuple[int, int]:
+def place_of(weight: Tensor, group: Any) -> tuple[int, int]:
     """(first class of this process, all classes), from everybody's number of rows."""
     distributed = torch.distributed
     size, rank = distributed.get_world_size(group), distributed.get_rank(group)
@@ -98,10 +109,14 @@ def _place(weight: Tensor, group: Any) -> tuple[int, int]:
 
 
 def compute(
-    tensors: LinearTensors, upstream: Tensor | None, options: LinearOptions, wanted: Wanted
+    tensors: LinearTensors,
+    upstream: Tensor | None,
+    options: LinearOptions,
+    wanted: Wanted,
+    extra: Tensor | None = None,
 ) -> LinearResult:
     """As `blocks.compute`, for this process's share of the classes."""
-    input, weight, bias, tau, target, class_weight = tensors
+    input, weight, bias, tau, target, class_weight, _ = tensors
     shard = options.shard
     assert shard is not None
     wide = torch.float64 if input.dtype == torch.float64 else torch.float32
@@ -119,6 +134,8 @@ def compute(
     d_bias = torch.zeros(len(weight), dtype=wide, device=input.device) if wanted.bias else None
     d_tau = torch.zeros_like(level) if wanted.tau else None
     losses = torch.zeros(len(input), dtype=wide, device=input.device)
+    lse = torch.zeros_like(losses) if options.lse else None
+    predicted = torch.zeros_like(target) if options.predictions else None
     # Everybody must take the same blocks, whatever its own share.
     step = max(1, BLOCK_ELEMENTS // shard.classes)
     for start in range(0, len(input), step):
@@ -128,13 +145,16 @@ def compute(
             z = z + bias.to(wide)
         block = _Block(z, targets.of(rows), share, level, options, shard)
         losses[rows] = block.losses
+        if lse is not None:
+            lse[rows] = block.conjugate
+        if predicted is not None:
+            predicted[rows] = block.predicted(block.raw)
         if upstream is None or not wanted.any:
             continue
-        # As in `blocks`: the mean's share is infinite where no row counts.
-        above = torch.where(targets.counted[rows], upstream[rows].to(wide), 0.0).unsqueeze(-1)
+        beside = None if extra is None else extra[rows].to(wide)
+        r, slope = block.residual(upstream[rows].to(wide), beside)
         if d_tau is not None:
-            d_tau += (above.squeeze(-1) * block.tau_slope).sum()
-        r = above * block.residual
+            d_tau += slope
         if d_bias is not None:
             d_bias += r.sum(0)
         r = r.to(weight.dtype)
@@ -150,11 +170,88 @@ def compute(
         None if d_weight is None else d_weight.to(weight.dtype),
         None if d_bias is None or bias is None else d_bias.to(bias.dtype),
         None if d_tau is None or not isinstance(tau, Tensor) else d_tau.to(tau.dtype),
+        lse=lse,
+        predicted=predicted,
     )
 
 
-class _Block:
-    """Losses of a block of rows (R), and p − target of this process's classes (R, C of it)."""
+class Together:
+    """Rows of which every process of a group holds some classes."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.group, self.first, self.classes = shard.group, shard.first, shard.classes
+
+    def reduced(self, value: Tensor, how: str) -> Tensor:
+        value = value.contiguous()
+        operation = getattr(torch.distributed.ReduceOp, how)
+        torch.distributed.all_reduce(value, operation, group=self.group)
+        return value
+
+    def _steep(self, v: Tensor, alpha: float, classes: int) -> tuple[Tensor, Tensor, Tensor]:
+        """(s, w, p) of α > 2, w = p^{α−1}."""
+        exchange = Exchange(classes, lambda sums: self.reduced(sums, "SUM"))
+        c = power_level(v, alpha, exchange)
+        p = by_power(v, alpha, c, exchange)
+        return 1 / (alpha - 1) - c, p.pow(alpha - 1), p
+
+    def _shift(self, z: Tensor, top: Tensor, alpha: float, classes: int) -> Tensor:
+        """s ≥ 0 with Σ exp_α(z − top − s) = 1 over all processes' classes: (R, 1)."""
+        v = z - top
+        if alpha == 1:
+            total = self.reduced(v.exp().sum(-1, keepdim=True), "SUM")
+            return torch.where(total == 0, torch.zeros_like(total), total.log())
+        # A process's own classes alone give an s that is too small: start from the largest.
+        own, own_top = shifted(z)
+        least = entmax_shift(own, alpha) + (own_top - top)
+        least = torch.where(own.amax(-1, keepdim=True) == -math.inf, 0.0, least)  # it has none
+        low = self.reduced(least, "MAX").clamp(min=0)
+        bound = -math.expm1(-(alpha - 1) * math.log(classes)) / (alpha - 1)
+        tiny = torch.finfo(z.dtype).eps
+        high = torch.full_like(low, bound * (1 + 4 * tiny))
+        s = low
+        # Sums are the same everywhere, so all stop together.
+        for _ in range(_MOST_STEPS):
+            p = exp_alpha(v - s, alpha)
+            w = (1 + (alpha - 1) * (v - s)).clamp(min=0)
+            slope = torch.where(w > 0, p / torch.where(w > 0, w, torch.ones_like(w)), 0.0)
+            sums = torch.stack([p.sum(-1, keepdim=True), slope.sum(-1, keepdim=True)])
+            total, rate = self.reduced(sums, "SUM")
+            excess = total - 1
+            low = torch.where(excess >= 0, s, low)
+            high = torch.where(excess <= 0, s, high)
+            done = (excess.abs() <= 4 * tiny) | (high - low <= tiny * high) | excess.isnan()
+            if bool(done.all()):
+                break
+            gain = -torch.expm1(-(alpha - 1) * total.log()) / (alpha - 1)
+            step = s + gain * (total / rate)
+            inside = (step > low) & (step < high)
+            s = torch.where(done, s, torch.where(inside, step, 0.5 * (low + high)))
+        return s
+
+    def probabilities(self, z: Tensor, alpha: float) -> Tensor:
+        """α-entmax of rows z, this process's part of it."""
+        top = self.top(z)
+        if alpha > 2:
+            return self._steep(z - top, alpha, self.classes)[2]
+        return exp_alpha((z - top) - self._shift(z, top, alpha, self.classes), alpha)
+
+    def top(self, z: Tensor) -> Tensor:
+        """The largest logit of each row, 0 where all are −inf: (R, 1)."""
+        top = self.reduced(z.amax(-1, keepdim=True), "MAX")
+        return torch.where(top == -math.inf, torch.zeros_like(top), top)
+
+    def predicted(self, z: Tensor) -> Tensor:
+        """The class of the largest logit, the first of several: (R)."""
+        values, classes = z.max(-1)
+        largest = self.reduced(values.clone(), "MAX")
+        last = torch.full_like(classes, self.classes)
+        own = torch.where(values == largest, classes + self.first, last)
+        return self.reduced(own, "MIN").clamp(max=self.classes - 1)
+
+
+class _Block(Together):
+    """Losses and Ω* of a block of rows (R), and p − target of this process's classes (R, C of
+    it)."""
 
     def __init__(
         self,
@@ -165,15 +262,15 @@ class _Block:
         options: LinearOptions,
         shard: Shard,
     ) -> None:
-        self.group = shard.group
+        super().__init__(shard)
         alpha, cap = options.alpha, options.softcap
+        self.raw = z
         if cap is not None:
             z = cap * torch.tanh(z / cap)
         if options.fixed:
             top = torch.zeros_like(z[:, :1])
         else:
-            top = self._reduced(z.amax(-1, keepdim=True), "MAX")
-            top = torch.where(top == -math.inf, torch.zeros_like(top), top)
+            top = self.top(z)
         if options.fixed or alpha <= 2:
             if options.fixed:
                 s = ((tau + 1) / (alpha - 1)).expand(top.shape)
@@ -195,7 +292,7 @@ class _Block:
             v = z - top
             spread = torch.where(weights == 0, torch.zeros_like(v), weights * v).sum(-1)
         sums = torch.stack([power.sum(-1), p.sum(-1), v_target, spread])
-        power_sum, total, v_target, spread = self._reduced(sums, "SUM")
+        power_sum, total, v_target, spread = self.reduced(sums, "SUM")
         # Ω*(z) − top = s + (Σp^α − 1)/α
         value = s.squeeze(-1) + (power_sum - 1) / alpha
         if not options.fixed:
@@ -203,59 +300,28 @@ class _Block:
         mass, hit = targets.mass, targets.hit
         losses = hit * (value - v_target) + (mass - hit) * value - targets.smooth * spread
         self.losses = torch.where(targets.counted, losses, torch.zeros_like(losses))
-        self.tau_slope = mass * (1 - total) / max(alpha - 1, 1e-30)
-        r = mass.unsqueeze(-1) * p
+        self.conjugate = torch.where(targets.counted, value + top.squeeze(-1), 0.0)
+        if options.z_loss:
+            self.losses = self.losses + options.z_loss * self.conjugate.square()
+        self.tau_slope = (1 - total) / max(alpha - 1, 1e-30)
+        self.z, self.p, self.index, self.mine = z, p, index, mine
+        self.targets, self.weights, self.options = targets, weights, options
+
+    def residual(self, upstream: Tensor, extra: Tensor | None) -> tuple[Tensor, Tensor]:
+        """As of `blocks._Block`."""
+        targets, options, cap = self.targets, self.options, self.options.softcap
+        # As in `blocks`: the mean's share is infinite where no row counts.
+        above = torch.where(targets.counted, upstream, 0.0)
+        mass = above * targets.mass
+        if options.z_loss:
+            mass = mass + 2 * options.z_loss * above * self.conjugate
+        if extra is not None:
+            mass = mass + torch.where(targets.counted, extra, 0.0)
+        r = mass.unsqueeze(-1) * self.p
         if targets.smooth:
-            r = r - targets.smooth * targets.counted.to(z.dtype).unsqueeze(-1) * weights
-        taken = torch.where(mine, hit, torch.zeros_like(hit)).unsqueeze(-1)
-        r = r.scatter_add(-1, index, -taken)
+            r = r - targets.smooth * above.unsqueeze(-1) * self.weights
+        taken = torch.where(self.mine, above * targets.hit, 0.0).unsqueeze(-1)
+        r = r.scatter_add(-1, self.index, -taken)
         if cap is not None:
-            r = r * (1 - (z / cap).square())
-        self.residual = r
-
-    def _reduced(self, value: Tensor, how: str) -> Tensor:
-        value = value.contiguous()
-        operation = getattr(torch.distributed.ReduceOp, how)
-        torch.distributed.all_reduce(value, operation, group=self.group)
-        return value
-
-    def _steep(self, v: Tensor, alpha: float, classes: int) -> tuple[Tensor, Tensor, Tensor]:
-        """(s, w, p) of α > 2, w = p^{α−1}."""
-        exchange = Exchange(classes, lambda sums: self._reduced(sums, "SUM"))
-        c = power_level(v, alpha, exchange)
-        p = by_power(v, alpha, c, exchange)
-        return 1 / (alpha - 1) - c, p.pow(alpha - 1), p
-
-    def _shift(self, z: Tensor, top: Tensor, alpha: float, classes: int) -> Tensor:
-        """s ≥ 0 with Σ exp_α(z − top − s) = 1 over all processes' classes: (R, 1)."""
-        v = z - top
-        if alpha == 1:
-            total = self._reduced(v.exp().sum(-1, keepdim=True), "SUM")
-            return torch.where(total == 0, torch.zeros_like(total), total.log())
-        # A process's own classes alone give an s that is too small: start from the largest.
-        own, own_top = shifted(z)
-        least = entmax_shift(own, alpha) + (own_top - top)
-        least = torch.where(own.amax(-1, keepdim=True) == -math.inf, 0.0, least)  # it has none
-        low = self._reduced(least, "MAX").clamp(min=0)
-        bound = -math.expm1(-(alpha - 1) * math.log(classes)) / (alpha - 1)
-        tiny = torch.finfo(z.dtype).eps
-        high = torch.full_like(low, bound * (1 + 4 * tiny))
-        s = low
-        # Sums are the same everywhere, so all stop together.
-        for _ in range(_MOST_STEPS):
-            p = exp_alpha(v - s, alpha)
-            w = (1 + (alpha - 1) * (v - s)).clamp(min=0)
-            slope = torch.where(w > 0, p / torch.where(w > 0, w, torch.ones_like(w)), 0.0)
-            sums = torch.stack([p.sum(-1, keepdim=True), slope.sum(-1, keepdim=True)])
-            total, rate = self._reduced(sums, "SUM")
-            excess = total - 1
-            low = torch.where(excess >= 0, s, low)
-            high = torch.where(excess <= 0, s, high)
-            done = (excess.abs() <= 4 * tiny) | (high - low <= tiny * high) | excess.isnan()
-            if bool(done.all()):
-                break
-            gain = -torch.expm1(-(alpha - 1) * total.log()) / (alpha - 1)
-            step = s + gain * (total / rate)
-            inside = (step > low) & (step < high)
-            s = torch.where(done, s, torch.where(inside, step, 0.5 * (low + high)))
-        return s
+            r = r * (1 - (self.z / cap).square())
+        return r, (mass * self.tau_slope).sum()

@@ -9,6 +9,7 @@ loss takes (`Reduction`, `LinearArguments`). Calls are bound by hand, which take
 from __future__ import annotations
 
 import inspect
+import math
 import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeVar
@@ -17,10 +18,12 @@ from uncork.core.errors import UncorkError
 from uncork.nn._rows import Alpha
 from uncork.nn._torch import torch
 from uncork.nn.linear.autograd import linear_loss
+from uncork.nn.linear.positions import loss_at_positions
 from uncork.nn.linear.problem import check_one_value
 from uncork.nn.losses.fenchel_young import reduce_loss
 from uncork.nn.losses.specification import (
     LinearArguments,
+    LinearLossResult,
     Loss,
     Option,
     Reduction,
@@ -41,7 +44,8 @@ _OF_LOGITS = (
 _OF_LAYER = (
     "input: hidden states (..., d).",
     "linear_weight: (C, d), the layer's weight.",
-    "target: class indices, the shape of `input` without d.",
+    "target: class indices, the shape of `input` without d; or probabilities of that shape and C, "
+    "which take as much memory as the logits would.",
 )
 _COMMON = (
     "weight, ignore_index, reduction, label_smoothing: exactly as in "
@@ -56,6 +60,21 @@ _LINEAR_COMMON = (
     "the hidden states' gradient in float32, and the weight's, where it takes more than one "
     "product (cross entropy, entmax of flat logits, small problems), if that costs little memory. "
     "True keeps everything in float32, at the price of a further product; False nothing.",
+    "z_loss: ζ of ζ·lse² added to every loss that counts, which keeps the normaliser near 1 (PaLM "
+    "has 1e-4).",
+)
+_LINEAR_CALL = (
+    "token_weight: what each loss is multiplied by, of target's shape, as 0 for a prompt. A mean "
+    "divides by the sum of these weights, those of the classes included.",
+    "return_lse, return_predictions: the result is a `LinearLossResult(loss, lse, predicted, "
+    "accuracy)`, with None for what was not asked for. lse is logsumexp of the logits (of other "
+    "losses Ω*(z)) and differentiable, 0 where ignored; gradients are then made in backward, with "
+    "one product more. predicted is the most probable class, and accuracy the share of targets "
+    "predicted.",
+)
+_AS_TORCH = (
+    "options: torch's LinearCrossEntropyOptions, taken so that calls of torch's function work, and "
+    "not needed: blocks are chosen here. A linear_weight (C, d1, …, dK, d) is taken as there too.",
 )
 
 
@@ -135,6 +154,7 @@ def check_names(name: str, given: dict[str, Any], known: frozenset[str]) -> None
 
 _REDUCTION = frozenset(Reduction._fields)
 _LINEAR = frozenset(LinearArguments._fields)
+_OF_CALL = ("linear_bias", "token_weight", "return_lse", "return_predictions")  # not of a module
 
 
 def function_of(loss: Loss) -> Callable[..., Tensor]:
@@ -157,17 +177,27 @@ def function_of(loss: Loss) -> Callable[..., Tensor]:
     return described(function, name, "uncork.nn.functional", parameters, "Tensor", doc)
 
 
-def linear_function_of(loss: Loss) -> Callable[..., Tensor]:
+def linear_function_of(loss: Loss) -> Callable[..., Any]:
     """The loss of hidden states and a weight."""
     name = loss.names.linear_function
+    as_torch = name == "linear_cross_entropy"  # torch's own, by this name and with these arguments
     known = _REDUCTION | _LINEAR | {option.name for option in loss.options}
+    if as_torch:
+        known |= {"options"}
 
-    def function(input: Tensor, linear_weight: Tensor, target: Tensor, **given: Any) -> Tensor:
+    def function(
+        input: Tensor, linear_weight: Tensor, target: Tensor, **given: Any
+    ) -> Tensor | LinearLossResult:
         check_names(name, given, known)
+        if as_torch:
+            given.pop("options", None)
         parameters = loss.parameters_from(given, linear=True)
         linear = LinearArguments(**{one: given.pop(one) for one in _LINEAR & given.keys()})
         how = Reduction(**given)
-        return linear_loss(loss, parameters, input, linear_weight, target, how, linear)
+        several = as_torch and linear_weight.dim() > 2
+        compute = loss_at_positions if several else linear_loss
+        made = compute(loss, parameters, input, linear_weight, target, how, linear)
+        return made if linear.return_lse or linear.return_predictions else made.loss
 
     parameters = [
         parameter("input", "Tensor", kind=POSITIONAL),
@@ -175,15 +205,20 @@ def linear_function_of(loss: Loss) -> Callable[..., Tensor]:
         parameter("target", "Tensor", kind=POSITIONAL),
         *options_of(loss, linear=True),
         parameter("linear_bias", "Tensor | None", None),
-        *fields_of(Reduction),
+        *[
+            one.replace(annotation="int | None") if one.name == "ignore_index" else one
+            for one in fields_of(Reduction)
+        ],
         *fields_of(LinearArguments, leave_out=["linear_bias"]),
+        *([parameter("options", "Any", None)] if as_torch else []),
     ]
     opening = (
         f"`{loss.names.function}(linear(input, linear_weight, linear_bias), target)`, fused.\n\n"
         "Logits are made for some rows or some classes at a time, in a fraction of the memory.\n"
         "The loss is float32 or better."
     )
-    doc = docstring(loss, opening, _OF_LAYER, (*_COMMON, *_LINEAR_COMMON))
+    more = _AS_TORCH if as_torch else ()
+    doc = docstring(loss, opening, _OF_LAYER, (*_COMMON, *_LINEAR_COMMON, *_LINEAR_CALL, *more))
     return described(function, name, "uncork.nn.functional", parameters, "Tensor", doc)
 
 
@@ -252,6 +287,7 @@ class LinearLossModule(LossModule):
     softcap: float | None
     input_grad: bool
     float32_accumulation: bool | None
+    z_loss: float
 
     def _keep(self, option: Option, value: Alpha) -> None:
         if option is self.specification.threshold:
@@ -266,15 +302,63 @@ class LinearLossModule(LossModule):
         linear_weight: Tensor,
         target: Tensor,
         linear_bias: Tensor | None = None,
+        token_weight: Tensor | None = None,
     ) -> Tensor:
         given = self._given()
         loss = self.specification
         parameters = loss.parameters_from(given, linear=True)
         linear = LinearArguments(
-            linear_bias, self.softcap, self.input_grad, self.float32_accumulation
-        )
+            linear_bias, self.softcap, self.input_grad, self.float32_accumulation, self.z_loss,
+            token_weight,
+        )  # fmt: skip
         how = Reduction(**given)
-        return linear_loss(loss, parameters, input, linear_weight, target, how, linear)
+        return linear_loss(loss, parameters, input, linear_weight, target, how, linear).loss
+
+
+class LinearLayerLossModule(LinearLossModule):
+    """The same with a layer of its own, where sizes are given: torch's LinearCrossEntropyLoss."""
+
+    linear: torch.nn.Linear | None
+    num_classes: int | None
+    out_features: tuple[int, ...]
+
+    def __init__(self, **given: Any) -> None:
+        features, classes = given.pop("in_features"), given["num_classes"]
+        bias, made = given.pop("bias"), {key: given.pop(key) for key in ("device", "dtype")}
+        given.pop("options")
+        if (features is None) != (classes is None):
+            raise UncorkError("in_features and num_classes are given together, or neither is")
+        given["out_features"] = tuple(given["out_features"])
+        super().__init__(**given)
+        self.linear = None
+        if features is not None:
+            rows = math.prod(self.out_features, start=classes)
+            self.linear = torch.nn.Linear(features, rows, bias=bias, **made)
+
+    def forward(self, input: Tensor, *given: Any, **more: Any) -> Tensor:
+        """Of `(input, target)`; without a layer of its own, of `(input, linear_weight, target)`."""
+        if self.linear is None:
+            return super().forward(input, *given, **more)
+        return self._of_own_layer(input, *given, **more)
+
+    def _of_own_layer(
+        self, input: Tensor, target: Tensor, token_weight: Tensor | None = None
+    ) -> Tensor:
+        assert self.linear is not None
+        assert self.num_classes is not None
+        weight, bias = self.linear.weight, self.linear.bias
+        if not self.out_features:
+            return super().forward(input, weight, target, bias, token_weight)
+        shape = (self.num_classes, *self.out_features)
+        given, loss = self._given(), self.specification
+        parameters = loss.parameters_from(given, linear=True)
+        linear = LinearArguments(
+            None if bias is None else bias.reshape(shape), self.softcap, self.input_grad,
+            self.float32_accumulation, self.z_loss, token_weight,
+        )  # fmt: skip
+        return loss_at_positions(
+            loss, parameters, input, weight.reshape(*shape, -1), target, Reduction(**given), linear
+        ).loss
 
 
 def module_of(loss: Loss, name: str) -> type[LossModule]:
@@ -284,17 +368,45 @@ def module_of(loss: Loss, name: str) -> type[LossModule]:
 
 
 def linear_module_of(loss: Loss) -> type[LinearLossModule]:
+    if loss.names.linear_module == "LinearCrossEntropyLoss":
+        return _linear_module_as_torch(loss)
     parameters = [
         *options_of(loss, True, POSITIONAL),
         *fields_of(Reduction, POSITIONAL),
-        *fields_of(LinearArguments, POSITIONAL, leave_out=["linear_bias"]),
+        *fields_of(LinearArguments, POSITIONAL, leave_out=_OF_CALL),
     ]
     doc = (
         f":func:`uncork.nn.functional.{loss.names.linear_function}` as a module.\n\n"
-        "Called with `(input, linear_weight, target, linear_bias=None)`: the layer stays where it"
-        " is."
+        "Called with `(input, linear_weight, target, linear_bias=None, token_weight=None)`: the\n"
+        "layer stays where it is."
     )
     return _module(loss, LinearLossModule, loss.names.linear_module, parameters, doc)
+
+
+def _linear_module_as_torch(loss: Loss) -> type[LinearLossModule]:
+    """torch's module by this name (2.13): its arguments in its order, then ours."""
+    reductions = {one.name: one for one in fields_of(Reduction)}
+    reductions["ignore_index"] = reductions["ignore_index"].replace(annotation="int | None")
+    order = ("reduction", "weight", "ignore_index", "label_smoothing")
+    parameters = [
+        parameter("in_features", "int | None", None, POSITIONAL),
+        parameter("num_classes", "int | None", None, POSITIONAL),
+        parameter("out_features", "tuple[int, ...]", ()),
+        parameter("bias", "bool", False),
+        parameter("device", "Any", None),
+        parameter("dtype", "Any", None),
+        *[reductions[name] for name in order],
+        parameter("options", "Any", None),
+        *fields_of(LinearArguments, leave_out=_OF_CALL),
+    ]
+    doc = (
+        ":func:`uncork.nn.functional.linear_cross_entropy` as a module, as torch's own is called.\n"
+        "\n"
+        "With `in_features` and `num_classes` it has a layer of its own, `linear`, and is called\n"
+        "with `(input, target)`. Without them the layer stays where it is, and the call is\n"
+        "`(input, linear_weight, target, linear_bias=None, token_weight=None)`."
+    )
+    return _module(loss, LinearLayerLossModule, loss.names.linear_module, parameters, doc)
 
 
 Kind = TypeVar("Kind", bound=LossModule)

@@ -1,6 +1,10 @@
 # Written by `python -m uncork.nn.losses.stubs`.
 
+from typing import Any, Literal, overload
+
 from torch import Tensor
+
+from uncork.nn.losses.specification import LinearLossResult
 
 __all__ = [
     "alpha_relu_loss",
@@ -38,6 +42,7 @@ def softmax_loss(
             softmax(z)_c. Smoothing gives every class ε/C of the target.
     """
 
+@overload
 def linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -45,12 +50,17 @@ def linear_cross_entropy(
     *,
     linear_bias: Tensor | None = None,
     weight: Tensor | None = None,
-    ignore_index: int = -100,
+    ignore_index: int | None = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
     softcap: float | None = None,
     input_grad: bool = True,
     float32_accumulation: bool | None = None,
+    z_loss: float = 0.0,
+    token_weight: Tensor | None = None,
+    return_lse: Literal[False] = False,
+    return_predictions: Literal[False] = False,
+    options: Any = None,
 ) -> Tensor:
     """`softmax_loss(linear(input, linear_weight, linear_bias), target)`, fused.
 
@@ -60,7 +70,8 @@ def linear_cross_entropy(
     Args:
         input: hidden states (..., d).
         linear_weight: (C, d), the layer's weight.
-        target: class indices, the shape of `input` without d.
+        target: class indices, the shape of `input` without d; or probabilities of that shape
+            and C, which take as much memory as the logits would.
         weight, ignore_index, reduction, label_smoothing: exactly as in
             :func:`torch.nn.functional.cross_entropy`, with ℓ(z; c) in place of −log
             softmax(z)_c. Smoothing gives every class ε/C of the target.
@@ -72,7 +83,61 @@ def linear_cross_entropy(
             than one product (cross entropy, entmax of flat logits, small problems), if that
             costs little memory. True keeps everything in float32, at the price of a further
             product; False nothing.
+        z_loss: ζ of ζ·lse² added to every loss that counts, which keeps the normaliser near 1
+            (PaLM has 1e-4).
+        token_weight: what each loss is multiplied by, of target's shape, as 0 for a prompt. A
+            mean divides by the sum of these weights, those of the classes included.
+        return_lse, return_predictions: the result is a `LinearLossResult(loss, lse, predicted,
+            accuracy)`, with None for what was not asked for. lse is logsumexp of the logits (of
+            other losses Ω*(z)) and differentiable, 0 where ignored; gradients are then made in
+            backward, with one product more. predicted is the most probable class, and accuracy
+            the share of targets predicted.
+        options: torch's LinearCrossEntropyOptions, taken so that calls of torch's function
+            work, and not needed: blocks are chosen here. A linear_weight (C, d1, …, dK, d) is
+            taken as there too.
     """
+@overload
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    softcap: float | None = None,
+    input_grad: bool = True,
+    float32_accumulation: bool | None = None,
+    z_loss: float = 0.0,
+    token_weight: Tensor | None = None,
+    return_lse: Literal[True],
+    return_predictions: bool = False,
+    options: Any = None,
+) -> LinearLossResult:
+    ...
+@overload
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    softcap: float | None = None,
+    input_grad: bool = True,
+    float32_accumulation: bool | None = None,
+    z_loss: float = 0.0,
+    token_weight: Tensor | None = None,
+    return_lse: bool = False,
+    return_predictions: Literal[True],
+    options: Any = None,
+) -> LinearLossResult:
+    ...
 
 def sparsemax_loss(
     input: Tensor,
@@ -97,6 +162,7 @@ def sparsemax_loss(
             softmax(z)_c. Smoothing gives every class ε/C of the target.
     """
 
+@overload
 def linear_sparsemax_loss(
     input: Tensor,
     linear_weight: Tensor,
@@ -104,12 +170,16 @@ def linear_sparsemax_loss(
     *,
     linear_bias: Tensor | None = None,
     weight: Tensor | None = None,
-    ignore_index: int = -100,
+    ignore_index: int | None = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
     softcap: float | None = None,
     input_grad: bool = True,
     float32_accumulation: bool | None = None,
+    z_loss: float = 0.0,
+    token_weight: Tensor | None = None,
+    return_lse: Literal[False] = False,
+    return_predictions: Literal[False] = False,
 ) -> Tensor:
     """`sparsemax_loss(linear(input, linear_weight, linear_bias), target)`, fused.
 
@@ -119,7 +189,8 @@ def linear_sparsemax_loss(
     Args:
         input: hidden states (..., d).
         linear_weight: (C, d), the layer's weight.
-        target: class indices, the shape of `input` without d.
+        target: class indices, the shape of `input` without d; or probabilities of that shape
+            and C, which take as much memory as the logits would.
         weight, ignore_index, reduction, label_smoothing: exactly as in
             :func:`torch.nn.functional.cross_entropy`, with ℓ(z; c) in place of −log
             softmax(z)_c. Smoothing gives every class ε/C of the target.
@@ -131,7 +202,56 @@ def linear_sparsemax_loss(
             than one product (cross entropy, entmax of flat logits, small problems), if that
             costs little memory. True keeps everything in float32, at the price of a further
             product; False nothing.
+        z_loss: ζ of ζ·lse² added to every loss that counts, which keeps the normaliser near 1
+            (PaLM has 1e-4).
+        token_weight: what each loss is multiplied by, of target's shape, as 0 for a prompt. A
+            mean divides by the sum of these weights, those of the classes included.
+        return_lse, return_predictions: the result is a `LinearLossResult(loss, lse, predicted,
+            accuracy)`, with None for what was not asked for. lse is logsumexp of the logits (of
+            other losses Ω*(z)) and differentiable, 0 where ignored; gradients are then made in
+            backward, with one product more. predicted is the most probable class, and accuracy
+            the share of targets predicted.
     """
+@overload
+def linear_sparsemax_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    softcap: float | None = None,
+    input_grad: bool = True,
+    float32_accumulation: bool | None = None,
+    z_loss: float = 0.0,
+    token_weight: Tensor | None = None,
+    return_lse: Literal[True],
+    return_predictions: bool = False,
+) -> LinearLossResult:
+    ...
+@overload
+def linear_sparsemax_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    softcap: float | None = None,
+    input_grad: bool = True,
+    float32_accumulation: bool | None = None,
+    z_loss: float = 0.0,
+    token_weight: Tensor | None = None,
+    return_lse: bool = False,
+    return_predictions: Literal[True],
+) -> LinearLossResult:
+    ...
 
 def entmax_loss(
     input: Tensor,
@@ -159,6 +279,7 @@ def entmax_loss(
             softmax(z)_c. Smoothing gives every class ε/C of the target.
     """
 
+@overload
 def linear_entmax_loss(
     input: Tensor,
     linear_weight: Tensor,
@@ -167,12 +288,16 @@ def linear_entmax_loss(
     alpha: float = 1.5,
     linear_bias: Tensor | None = None,
     weight: Tensor | None = None,
-    ignore_index: int = -100,
+    ignore_index: int | None = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
     softcap: float | None = None,
     input_grad: bool = True,
     float32_accumulation: bool | None = None,
+    z_loss: float = 0.0,
+    token_weight: Tensor | None = None,
+    return_lse: Literal[False] = False,
+    return_predictions: Literal[False] = False,
 ) -> Tensor:
     """`entmax_loss(linear(input, linear_weight, linear_bias), target)`, fused.
 
@@ -182,7 +307,8 @@ def linear_entmax_loss(
     Args:
         input: hidden states (..., d).
         linear_weight: (C, d), the layer's weight.
-        target: class indices, the shape of `input` without d.
+        target: class indices, the shape of `input` without d; or probabilities of that shape
+            and C, which take as much memory as the logits would.
         alpha: ≥ 1; 1 is softmax, 2 sparsemax.
         weight, ignore_index, reduction, label_smoothing: exactly as in
             :func:`torch.nn.functional.cross_entropy`, with ℓ(z; c) in place of −log
@@ -195,7 +321,58 @@ def linear_entmax_loss(
             than one product (cross entropy, entmax of flat logits, small problems), if that
             costs little memory. True keeps everything in float32, at the price of a further
             product; False nothing.
+        z_loss: ζ of ζ·lse² added to every loss that counts, which keeps the normaliser near 1
+            (PaLM has 1e-4).
+        token_weight: what each loss is multiplied by, of target's shape, as 0 for a prompt. A
+            mean divides by the sum of these weights, those of the classes included.
+        return_lse, return_predictions: the result is a `LinearLossResult(loss, lse, predicted,
+            accuracy)`, with None for what was not asked for. lse is logsumexp of the logits (of
+            other losses Ω*(z)) and differentiable, 0 where ignored; gradients are then made in
+            backward, with one product more. predicted is the most probable class, and accuracy
+            the share of targets predicted.
     """
+@overload
+def linear_entmax_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    alpha: float = 1.5,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    softcap: float | None = None,
+    input_grad: bool = True,
+    float32_accumulation: bool | None = None,
+    z_loss: float = 0.0,
+    token_weight: Tensor | None = None,
+    return_lse: Literal[True],
+    return_predictions: bool = False,
+) -> LinearLossResult:
+    ...
+@overload
+def linear_entmax_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    alpha: float = 1.5,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    softcap: float | None = None,
+    input_grad: bool = True,
+    float32_accumulation: bool | None = None,
+    z_loss: float = 0.0,
+    token_weight: Tensor | None = None,
+    return_lse: bool = False,
+    return_predictions: Literal[True],
+) -> LinearLossResult:
+    ...
 
 def alpha_relu_loss(
     input: Tensor,
@@ -226,6 +403,7 @@ def alpha_relu_loss(
             softmax(z)_c. Smoothing gives every class ε/C of the target.
     """
 
+@overload
 def linear_alpha_relu_loss(
     input: Tensor,
     linear_weight: Tensor,
@@ -235,12 +413,16 @@ def linear_alpha_relu_loss(
     tau: float | Tensor = 0.0,
     linear_bias: Tensor | None = None,
     weight: Tensor | None = None,
-    ignore_index: int = -100,
+    ignore_index: int | None = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
     softcap: float | None = None,
     input_grad: bool = True,
     float32_accumulation: bool | None = None,
+    z_loss: float = 0.0,
+    token_weight: Tensor | None = None,
+    return_lse: Literal[False] = False,
+    return_predictions: Literal[False] = False,
 ) -> Tensor:
     """`alpha_relu_loss(linear(input, linear_weight, linear_bias), target)`, fused.
 
@@ -250,7 +432,8 @@ def linear_alpha_relu_loss(
     Args:
         input: hidden states (..., d).
         linear_weight: (C, d), the layer's weight.
-        target: class indices, the shape of `input` without d.
+        target: class indices, the shape of `input` without d; or probabilities of that shape
+            and C, which take as much memory as the logits would.
         alpha: > 1; p = [(α−1) z − τ]₊^{1/(α−1)}.
         tau: the threshold.
         weight, ignore_index, reduction, label_smoothing: exactly as in
@@ -264,7 +447,60 @@ def linear_alpha_relu_loss(
             than one product (cross entropy, entmax of flat logits, small problems), if that
             costs little memory. True keeps everything in float32, at the price of a further
             product; False nothing.
+        z_loss: ζ of ζ·lse² added to every loss that counts, which keeps the normaliser near 1
+            (PaLM has 1e-4).
+        token_weight: what each loss is multiplied by, of target's shape, as 0 for a prompt. A
+            mean divides by the sum of these weights, those of the classes included.
+        return_lse, return_predictions: the result is a `LinearLossResult(loss, lse, predicted,
+            accuracy)`, with None for what was not asked for. lse is logsumexp of the logits (of
+            other losses Ω*(z)) and differentiable, 0 where ignored; gradients are then made in
+            backward, with one product more. predicted is the most probable class, and accuracy
+            the share of targets predicted.
     """
+@overload
+def linear_alpha_relu_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    alpha: float = 1.5,
+    tau: float | Tensor = 0.0,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    softcap: float | None = None,
+    input_grad: bool = True,
+    float32_accumulation: bool | None = None,
+    z_loss: float = 0.0,
+    token_weight: Tensor | None = None,
+    return_lse: Literal[True],
+    return_predictions: bool = False,
+) -> LinearLossResult:
+    ...
+@overload
+def linear_alpha_relu_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    alpha: float = 1.5,
+    tau: float | Tensor = 0.0,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    softcap: float | None = None,
+    input_grad: bool = True,
+    float32_accumulation: bool | None = None,
+    z_loss: float = 0.0,
+    token_weight: Tensor | None = None,
+    return_lse: bool = False,
+    return_predictions: Literal[True],
+) -> LinearLossResult:
+    ...
 
 def normmax_loss(
     input: Tensor,
@@ -291,6 +527,7 @@ def normmax_loss(
             softmax(z)_c. Smoothing gives every class ε/C of the target.
     """
 
+@overload
 def linear_normmax_loss(
     input: Tensor,
     linear_weight: Tensor,
@@ -299,12 +536,16 @@ def linear_normmax_loss(
     alpha: float = 2.0,
     linear_bias: Tensor | None = None,
     weight: Tensor | None = None,
-    ignore_index: int = -100,
+    ignore_index: int | None = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
     softcap: float | None = None,
     input_grad: bool = True,
     float32_accumulation: bool | None = None,
+    z_loss: float = 0.0,
+    token_weight: Tensor | None = None,
+    return_lse: Literal[False] = False,
+    return_predictions: Literal[False] = False,
 ) -> Tensor:
     """`normmax_loss(linear(input, linear_weight, linear_bias), target)`, fused.
 
@@ -314,7 +555,8 @@ def linear_normmax_loss(
     Args:
         input: hidden states (..., d).
         linear_weight: (C, d), the layer's weight.
-        target: class indices, the shape of `input` without d.
+        target: class indices, the shape of `input` without d; or probabilities of that shape
+            and C, which take as much memory as the logits would.
         alpha: > 1; the norm's exponent.
         weight, ignore_index, reduction, label_smoothing: exactly as in
             :func:`torch.nn.functional.cross_entropy`, with ℓ(z; c) in place of −log
@@ -327,4 +569,55 @@ def linear_normmax_loss(
             than one product (cross entropy, entmax of flat logits, small problems), if that
             costs little memory. True keeps everything in float32, at the price of a further
             product; False nothing.
+        z_loss: ζ of ζ·lse² added to every loss that counts, which keeps the normaliser near 1
+            (PaLM has 1e-4).
+        token_weight: what each loss is multiplied by, of target's shape, as 0 for a prompt. A
+            mean divides by the sum of these weights, those of the classes included.
+        return_lse, return_predictions: the result is a `LinearLossResult(loss, lse, predicted,
+            accuracy)`, with None for what was not asked for. lse is logsumexp of the logits (of
+            other losses Ω*(z)) and differentiable, 0 where ignored; gradients are then made in
+            backward, with one product more. predicted is the most probable class, and accuracy
+            the share of targets predicted.
     """
+@overload
+def linear_normmax_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    alpha: float = 2.0,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    softcap: float | None = None,
+    input_grad: bool = True,
+    float32_accumulation: bool | None = None,
+    z_loss: float = 0.0,
+    token_weight: Tensor | None = None,
+    return_lse: Literal[True],
+    return_predictions: bool = False,
+) -> LinearLossResult:
+    ...
+@overload
+def linear_normmax_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    alpha: float = 2.0,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    softcap: float | None = None,
+    input_grad: bool = True,
+    float32_accumulation: bool | None = None,
+    z_loss: float = 0.0,
+    token_weight: Tensor | None = None,
+    return_lse: bool = False,
+    return_predictions: Literal[True],
+) -> LinearLossResult:
+    ...

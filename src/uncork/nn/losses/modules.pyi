@@ -1,8 +1,10 @@
 # Written by `python -m uncork.nn.losses.stubs`.
 
+from typing import Any
+
 from torch import Tensor
 
-from uncork.nn.losses.forms import LinearLossModule, LossModule
+from uncork.nn.losses.forms import LinearLayerLossModule, LinearLossModule, LossModule
 
 __all__ = [
     "AlphaReLULoss",
@@ -16,10 +18,12 @@ __all__ = [
     "SparsemaxLoss",
 ]
 
-class LinearCrossEntropyLoss(LinearLossModule):
-    """:func:`uncork.nn.functional.linear_cross_entropy` as a module.
+class LinearCrossEntropyLoss(LinearLayerLossModule):
+    """:func:`uncork.nn.functional.linear_cross_entropy` as a module, as torch's own is called.
 
-    Called with `(input, linear_weight, target, linear_bias=None)`: the layer stays where it is.
+    With `in_features` and `num_classes` it has a layer of its own, `linear`, and is called
+    with `(input, target)`. Without them the layer stays where it is, and the call is
+    `(input, linear_weight, target, linear_bias=None, token_weight=None)`.
     """
 
     ignore_index: int
@@ -27,13 +31,22 @@ class LinearCrossEntropyLoss(LinearLossModule):
     label_smoothing: float
     def __init__(
         self,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        in_features: int | None = None,
+        num_classes: int | None = None,
+        *,
+        out_features: tuple[int, ...] = (),
+        bias: bool = False,
+        device: Any = None,
+        dtype: Any = None,
         reduction: str = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int | None = -100,
         label_smoothing: float = 0.0,
+        options: Any = None,
         softcap: float | None = None,
         input_grad: bool = True,
         float32_accumulation: bool | None = None,
+        z_loss: float = 0.0,
     ) -> None: ...
 
 class SparsemaxLoss(LossModule):
@@ -58,7 +71,8 @@ class SparsemaxLoss(LossModule):
 class LinearSparsemaxLoss(LinearLossModule):
     """:func:`uncork.nn.functional.linear_sparsemax_loss` as a module.
 
-    Called with `(input, linear_weight, target, linear_bias=None)`: the layer stays where it is.
+    Called with `(input, linear_weight, target, linear_bias=None, token_weight=None)`: the
+    layer stays where it is.
     """
 
     ignore_index: int
@@ -73,6 +87,7 @@ class LinearSparsemaxLoss(LinearLossModule):
         softcap: float | None = None,
         input_grad: bool = True,
         float32_accumulation: bool | None = None,
+        z_loss: float = 0.0,
     ) -> None: ...
 
 class EntmaxLoss(LossModule):
@@ -100,7 +115,8 @@ class EntmaxLoss(LossModule):
 class LinearEntmaxLoss(LinearLossModule):
     """:func:`uncork.nn.functional.linear_entmax_loss` as a module.
 
-    Called with `(input, linear_weight, target, linear_bias=None)`: the layer stays where it is.
+    Called with `(input, linear_weight, target, linear_bias=None, token_weight=None)`: the
+    layer stays where it is.
     """
 
     alpha: float
@@ -117,6 +133,7 @@ class LinearEntmaxLoss(LinearLossModule):
         softcap: float | None = None,
         input_grad: bool = True,
         float32_accumulation: bool | None = None,
+        z_loss: float = 0.0,
     ) -> None: ...
 
 class AlphaReLULoss(LossModule):
@@ -147,7 +164,8 @@ class AlphaReLULoss(LossModule):
 class LinearAlphaReLULoss(LinearLossModule):
     """:func:`uncork.nn.functional.linear_alpha_relu_loss` as a module.
 
-    Called with `(input, linear_weight, target, linear_bias=None)`: the layer stays where it is.
+    Called with `(input, linear_weight, target, linear_bias=None, token_weight=None)`: the
+    layer stays where it is.
     """
 
     alpha: float
@@ -166,6 +184,7 @@ class LinearAlphaReLULoss(LinearLossModule):
         softcap: float | None = None,
         input_grad: bool = True,
         float32_accumulation: bool | None = None,
+        z_loss: float = 0.0,
     ) -> None: ...
 
 class NormmaxLoss(LossModule):
@@ -192,7 +211,8 @@ class NormmaxLoss(LossModule):
 class LinearNormmaxLoss(LinearLossModule):
     """:func:`uncork.nn.functional.linear_normmax_loss` as a module.
 
-    Called with `(input, linear_weight, target, linear_bias=None)`: the layer stays where it is.
+    Called with `(input, linear_weight, target, linear_bias=None, token_weight=None)`: the
+    layer stays where it is.
     """
 
     alpha: float
@@ -209,4 +229,5 @@ class LinearNormmaxLoss(LinearLossModule):
         softcap: float | None = None,
         input_grad: bool = True,
         float32_accumulation: bool | None = None,
+        z_loss: float = 0.0,
     ) -> None: ...

@@ -57,6 +57,19 @@ class LinearArguments(NamedTuple):
     softcap: float | None = None
     input_grad: bool = True
     float32_accumulation: bool | None = None
+    z_loss: float = 0.0
+    token_weight: Tensor | None = None
+    return_lse: bool = False
+    return_predictions: bool = False
+
+
+class LinearLossResult(NamedTuple):
+    """A linear loss and what was asked for beside it; None where it was not."""
+
+    loss: Tensor  #: (), or with reduction "none" target's shape
+    lse: Tensor | None  #: logsumexp of the logits, of other losses Ω*(z): target's shape
+    predicted: Tensor | None  #: int64, the most probable class: target's shape
+    accuracy: Tensor | None  #: (), the share of targets that are predicted, among those that count
 
 
 def check_per_class(name: str, tensor: Tensor | None, classes: int, device: torch.device) -> None:

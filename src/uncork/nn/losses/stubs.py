@@ -36,12 +36,16 @@ def stubs(losses: Iterable[Loss]) -> dict[Path, str]:
     made_heads = [getattr(of_losses, n.head) for n in names if n.head]
     return {
         here / "functions.pyi": _OPENING
+        + "from typing import Any, Literal, overload\n\n"
         + "from torch import Tensor\n\n"
+        + "from uncork.nn.losses.specification import LinearLossResult\n\n"
         + _all(made_functions)
         + "".join(f"\n{_function(one)}" for one in made_functions),
         here / "modules.pyi": _OPENING
+        + "from typing import Any\n\n"
         + "from torch import Tensor\n\n"
-        + "from uncork.nn.losses.forms import LinearLossModule, LossModule\n\n"
+        + "from uncork.nn.losses.forms import LinearLayerLossModule, LinearLossModule, "
+        + "LossModule\n\n"
         + _all(made_modules)
         + "".join(f"\n{_class(one, _kept(one))}" for one in made_modules),
         here.parent / "heads" / "of_losses.pyi": _OPENING
@@ -80,8 +84,25 @@ def _default(one: inspect.Parameter) -> str:
     return f"{one.name}: {one.annotation} = {value}"
 
 
+# What the flags of a linear function make of its result.
+_FLAGS = (
+    ("Literal[False] = False", "Literal[False] = False", "Tensor"),
+    ("Literal[True]", "bool = False", "LinearLossResult"),
+    ("bool = False", "Literal[True]", "LinearLossResult"),
+)
+
+
 def _function(made: Callable[..., Any]) -> str:
-    return f"{_header(made.__name__, inspect.signature(made))}:\n{_docstring(made)}"
+    header = _header(made.__name__, inspect.signature(made))
+    if "return_lse" not in inspect.signature(made).parameters:
+        return f"{header}:\n{_docstring(made)}"
+    text = ""
+    for lse, predictions, result in _FLAGS:
+        one = header.replace("return_lse: bool = False", f"return_lse: {lse}")
+        one = one.replace("return_predictions: bool = False", f"return_predictions: {predictions}")
+        body = _docstring(made) if result == "Tensor" else "    ...\n"
+        text += f"@overload\n{one.replace('-> Tensor', f'-> {result}')}:\n{body}"
+    return text
 
 
 def _class(made: Any, members: str) -> str:

@@ -1,0 +1,172 @@
+"""Peers of uncork.nn's functions: who can be imported, in which version and by which path.
+
+Every function here returns callables by name, and `PATHS` says of each name which package in which
+version it is, and which of its ways. A package that cannot be imported is left out, and a line says
+so. They come from the environment, or from a folder of packages and wheels (`add_to_path`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Tensor = torch.Tensor
+Loss = Callable[..., Tensor]
+#: of every name below, "package version, path"
+PATHS: dict[str, str] = {}
+_said: set[str] = set()
+
+
+def add_to_path(folder: Path) -> None:
+    """Import from a folder before anywhere else; wheels in it are unpacked first."""
+    wheels = sorted(folder.glob("*.whl"))
+    if wheels:
+        unpacked = Path(tempfile.mkdtemp(prefix="peers-"))
+        for wheel in wheels:
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(unpacked)
+        sys.path.insert(0, str(unpacked))
+    sys.path.insert(0, str(folder.resolve()))
+    importlib.invalidate_caches()
+
+
+def _left_out(package: str, error: Exception) -> None:
+    said = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+    line = f"{package} takes no part: {said}"
+    if line not in _said:
+        _said.add(line)
+        print(line, flush=True)
+
+
+def _named(name: str, package: str, path: str = "") -> str:
+    """The name, noted with its package's version and path."""
+    version = torch.__version__ if package == "torch" else importlib.metadata.version(package)
+    PATHS[name] = f"{package} {version}" + (f", {path}" if path else "")
+    return name
+
+
+def transforms() -> dict[str, Callable[[Tensor], Tensor]]:
+    """1.5-entmax of logits."""
+    found: dict[str, Callable[[Tensor], Tensor]] = {}
+    try:
+        import entmax
+
+        for name, work in {
+            "entmax package, full sort": entmax.entmax15,
+            "entmax package, k = 100": lambda x: entmax.entmax15(x, k=100),
+            "entmax package, bisection": lambda x: entmax.entmax_bisect(x, 1.5),
+        }.items():
+            found[_named(name, "entmax")] = work
+    except Exception as error:
+        _left_out("entmax", error)
+    try:
+        import adasplash
+
+        if hasattr(adasplash, "triton_entmax_v2"):
+            name = _named("AdaSplash-2", "adasplash", "triton_entmax_v2")
+            found[name] = lambda x: adasplash.triton_entmax_v2(x, alpha=1.5)
+        first = getattr(adasplash, "triton_entmax_v1", adasplash.triton_entmax)
+        found[_named("AdaSplash", "adasplash", "triton_entmax_v1")] = lambda x: first(x, alpha=1.5)
+    except Exception as error:
+        _left_out("adasplash", error)
+    return found
+
+
+def losses_of_logits() -> dict[str, Loss]:
+    """(logits, target) → loss."""
+    try:
+        import entmax
+    except Exception as error:
+        _left_out("entmax", error)
+        return {}
+    name = _named("entmax package, 1.5, k = 100", "entmax")
+    return {name: lambda z, t: entmax.entmax15_loss(z, t, k=100).mean()}
+
+
+def linear_losses() -> dict[str, Loss]:
+    """(hidden states, weight, target) → the mean cross entropy, or 1.5-entmax's loss."""
+
+    def cross_entropy(x: Tensor, w: Tensor, t: Tensor) -> Tensor:
+        return torch.nn.functional.cross_entropy((x @ w.T).float(), t)
+
+    found: dict[str, Loss] = {}
+    found[_named("torch.compile", "torch", "cross_entropy(linear)")] = torch.compile(cross_entropy)
+    for package, add in (
+        ("torch's linear_cross_entropy", _add_torch),
+        ("cut-cross-entropy", _add_cce),
+        ("liger-kernel", _add_liger),
+        ("liger-kernel, Hopper path (CuTe)", _add_liger_cute),
+        ("liger-kernel, Hopper path (cuTile)", _add_liger_tile),
+        ("quack-kernels", _add_quack),
+        ("entmax", _add_entmax),
+    ):
+        try:
+            add(found)
+        except Exception as error:
+            _left_out(package, error)
+    return found
+
+
+def _add_torch(found: dict[str, Loss]) -> None:
+    theirs: Any = getattr(torch.nn.functional, "linear_cross_entropy", None)
+    if theirs is None:
+        raise ImportError(f"torch {torch.__version__} has none: 2.13 is the first that does")
+    options = torch.nn.LinearCrossEntropyOptions()
+    name = _named("torch, linear_cross_entropy", "torch", "chunked")
+    found[name] = lambda x, w, t: theirs(x, w, t, options=options)
+
+
+def _add_cce(found: dict[str, Loss]) -> None:
+    from cut_cross_entropy import linear_cross_entropy
+
+    found[_named("CCE", "cut-cross-entropy", "Triton")] = linear_cross_entropy
+
+
+def _add_liger(found: dict[str, Loss]) -> None:
+    from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+
+    liger = LigerFusedLinearCrossEntropyLoss()
+    found[_named("Liger", "liger-kernel", "Triton")] = lambda x, w, t: liger(w, x, t)
+
+
+def _add_liger_cute(found: dict[str, Loss]) -> None:
+    """Per-token losses in CUTLASS's Python language (0.8.5)."""
+    from liger_kernel.ops.cutedsl.ops import fused_scaled_cross_entropy_sm90 as hopper
+
+    apply = hopper.LigerFusedScaledCrossEntropySM90Function.apply
+    name = _named("Liger, Hopper (CuTe)", "liger-kernel", "cutedsl, sm_90, by token")
+    found[name] = lambda x, w, t: _first(apply(x, w, t, 1.0, -100, 1, False)).mean()
+
+
+def _add_liger_tile(found: dict[str, Loss]) -> None:
+    """cuTile, which needs its compiler `tileiras` (0.8.5)."""
+    from liger_kernel.ops.cutile.ops import fused_linear_cross_entropy as hopper
+
+    function: Any = hopper.LigerFusedLinearCrossEntropyFunction
+    name = _named("Liger, Hopper (cuTile)", "liger-kernel", "cuTile, sm_90")
+    found[name] = lambda x, w, t: _first(function.apply(x, w, t))
+
+
+def _add_quack(found: dict[str, Loss]) -> None:
+    from quack.linear_cross_entropy import chunked_linear_cross_entropy
+
+    found[_named("quack", "quack-kernels", "CuTe")] = chunked_linear_cross_entropy
+
+
+def _add_entmax(found: dict[str, Loss]) -> None:
+    found |= {
+        name: lambda x, w, t, of=of: of(x @ w.T, t) for name, of in losses_of_logits().items()
+    }
+
+
+def _first(made: Any) -> Tensor:
+    one: Tensor = made[0] if isinstance(made, tuple) else made
+    return one

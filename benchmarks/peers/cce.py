@@ -1,0 +1,120 @@
+"""The tests of Apple's cut cross entropy (CCE), run on uncork.nn.
+
+    git clone https://github.com/apple/ml-cross-entropy CHECKOUT
+    python -m benchmarks.peers.cce CHECKOUT [--cpu] [arguments of pytest]
+
+A package of CCE's name takes its place, in which `linear_cross_entropy` is ours and everything else
+the checkout's. Cases for its torch.compile twin, and tests of its kernels' parts, are left out. The
+tests are written for CUDA; --cpu makes their tensors on the CPU instead. Nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo
+from torch.overrides import TorchFunctionMode
+
+import uncork.nn.functional as F
+
+Tensor = torch.Tensor
+FILES = (
+    "test_cce_loss_forward.py", "test_cce_loss_backward.py", "test_compute_z_loss.py",
+    "test_vocab_parallel.py",
+)  # fmt: skip
+# By their own process the tests' children import it again: so it is a file.
+STAND_IN = """
+__path__ = [{package!r}]
+from cut_cross_entropy.vocab_parallel import VocabParallelOptions
+from benchmarks.peers.cce import linear_cross_entropy
+"""
+
+
+def linear_cross_entropy(
+    e: Tensor,
+    c: Tensor,
+    targets: Tensor,
+    bias: Tensor | None = None,
+    ignore_index: int = -100,
+    softcap: float | None = None,
+    reduction: str = "mean",
+    shift: bool | int = 0,
+    return_lse: bool = False,
+    vocab_parallel_options: Any = None,
+    impl: str = "cce",
+) -> Tensor | tuple[Tensor, Tensor | None]:
+    """Called as CCE's."""
+    assert impl != "torch_compile"
+    if shift:
+        e, targets = e[..., : -int(shift), :], targets[..., int(shift) :]
+    how: dict[str, Any] = {
+        "linear_bias": bias, "ignore_index": ignore_index, "softcap": softcap,
+        "reduction": reduction, "return_lse": True,
+    }  # fmt: skip
+    if vocab_parallel_options is not None:
+        how["group"] = vocab_parallel_options.group
+        made = F.vocab_parallel_loss("softmax", e, c, targets, **how)
+    elif not return_lse:
+        loss: Tensor = F.linear_cross_entropy(e, c, targets, **(how | {"return_lse": False}))
+        return loss
+    else:
+        made = F.linear_cross_entropy(e, c, targets, **how)
+    return (made.loss, made.lse) if return_lse else made.loss
+
+
+class OnCpu(TorchFunctionMode):
+    """What is asked for on a GPU is made on the CPU."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if str(kwargs.get("device", "")).startswith("cuda"):
+            kwargs["device"] = "cpu"
+        return function(*args, **kwargs)
+
+
+class CpuPlugin:
+    """Runs every test inside `OnCpu`."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Iterator[None]:
+        with OnCpu():
+            return (yield)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("checkout", type=Path, help="a checkout of apple/ml-cross-entropy")
+    parser.add_argument("--cpu", action="store_true", help="make the tests' tensors on the CPU")
+    given, others = parser.parse_known_args()
+    tests = given.checkout.resolve() / "tests"
+    if not tests.is_dir():
+        parser.error(f"{given.checkout} has no tests: give a checkout of apple/ml-cross-entropy")
+    plugins = []
+    if given.cpu:
+        torch.cuda.is_available = lambda: True  # the tests ask, and would skip
+        os.environ["TORCHDYNAMO_DISABLE"] = "1"  # for the tests' own children
+        torch._dynamo.config.disable = True  # its compiler would look for the GPU
+        plugins.append(CpuPlugin())
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / "cut_cross_entropy"
+        package.mkdir()
+        text = STAND_IN.format(package=str(given.checkout.resolve() / "cut_cross_entropy"))
+        (package / "__init__.py").write_text(text, encoding="utf-8")
+        sys.path.insert(0, folder)
+        files = [str(tests / name) for name in FILES]
+        options = ["-q", "-p", "no:cacheprovider", "--rootdir", str(tests), "-c", "/dev/null"]
+        return int(pytest.main([*options, "-k", "not torch_compile", *others, *files], plugins))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""Distillation into a linear layer without the student's logits, nor the teacher's.
+
+The teacher is given as logits, as hidden states with a head of its own (its logits then never exist
+either), or as its k largest logits and their classes.
+
+    loss = linear_distillation_loss(hidden, weight, teacher_hidden, teacher_weight=teacher_head)
+
+With p the student's and t the teacher's distribution, both softmax at the given temperature:
+
+    "kl"          Σ t log(t/p)                            gradient p − t
+    "reverse_kl"  Σ p log(p/t)                            gradient p (log(p/t) − its mean)
+    "jsd"         β Σ t log(t/m) + (1−β) Σ p log(p/m)     (1−β) p (log(p/m) − its mean)
+
+with m = β t + (1−β) p (Agarwal et al. 2024); the gradients are by logits before the temperature
+divides them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from uncork.core.errors import UncorkError
+from uncork.nn._torch import torch
+from uncork.nn.linear.by_row import (
+    Block,
+    Holders,
+    Softmax,
+    by_row,
+    layer,
+    logits,
+    reduced_by,
+    times,
+)
+from uncork.nn.linear.problem import check_softcap, check_token_weight
+from uncork.nn.losses.specification import Reduction, check_device
+
+Tensor = torch.Tensor
+Divergence = Literal["kl", "reverse_kl", "jsd"]
+
+
+@torch.compiler.disable  # blocks of rows are a loop, which torch.compile would unroll
+def linear_distillation_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    teacher: Tensor,
+    *,
+    divergence: Divergence = "kl",
+    beta: float = 0.5,
+    temperature: float = 1.0,
+    linear_bias: Tensor | None = None,
+    softcap: float | None = None,
+    teacher_weight: Tensor | None = None,
+    teacher_bias: Tensor | None = None,
+    teacher_softcap: float | None = None,
+    teacher_classes: Tensor | None = None,
+    token_weight: Tensor | None = None,
+    reduction: str = "mean",
+    group: Any = None,
+    first_class: int | None = None,
+    classes: int | None = None,
+) -> Tensor:
+    """The divergence of softmax(linear(input, linear_weight, linear_bias)) from the teacher's.
+
+    Args:
+        input: the student's hidden states (..., d).
+        linear_weight: (C, d), the student's head; `linear_bias` (C).
+        teacher: its logits (..., C); with `teacher_weight` its hidden states (..., e); with
+            `teacher_classes` its k largest logits (..., k), all others counting as −inf. It
+            receives no gradient.
+        divergence: "kl", the teacher's from the student's; "reverse_kl", which prefers one of the
+            teacher's modes; or "jsd" between them.
+        beta: of "jsd": near 0 it behaves as "kl", near 1 as "reverse_kl".
+        temperature: what both logits are divided by. Multiply the loss by its square to keep the
+            gradient's size, as Hinton et al. 2015 do.
+        softcap, teacher_softcap: logits become softcap · tanh(logits / softcap).
+        teacher_weight: (C, e), the teacher's head; `teacher_bias` (C).
+        teacher_classes: (..., k), the classes of the k logits.
+        token_weight: what each row's loss is multiplied by, as 0 for a prompt. A mean divides by
+            their sum.
+        reduction: "none", "mean" or "sum".
+        group, first_class, classes: where processes share the classes out (of all of them
+            `torch.distributed.group.WORLD`), as for
+            :func:`uncork.nn.functional.vocab_parallel_loss`: weights, biases and a teacher's
+            logits are this process's; `teacher_classes` are among all.
+    """
+    Reduction(reduction=reduction).check(len(linear_weight), input.device)
+    if divergence not in ("kl", "reverse_kl", "jsd"):
+        raise UncorkError(f"divergence must be 'kl', 'reverse_kl' or 'jsd', got {divergence!r}")
+    if not 0 < beta < 1:
+        raise UncorkError(f"beta must be between 0 and 1, got {beta!r}")
+    if divergence == "reverse_kl" and teacher_classes is not None:
+        raise UncorkError(
+            "reverse_kl is infinite where the teacher has k classes only: take 'kl' or 'jsd'"
+        )
+    check_token_weight(token_weight, input)
+    check_softcap(teacher_softcap)
+    given = layer(input, linear_weight, linear_bias, group, first_class, classes)
+    check_device("teacher", teacher, input.device)
+    rows, shared = _teacher(
+        input, linear_weight, teacher, teacher_weight, teacher_bias, teacher_classes
+    )
+    objective = Distillation(divergence, float(beta), float(temperature), teacher_softcap, *shared)
+    how: dict[str, Any] = {"softcap": softcap, "temperature": temperature}
+    if reduction == "none":
+        (values,) = by_row(objective, given, rows, **how)
+        values = values.reshape(input.shape[:-1])
+        return values if token_weight is None else values * token_weight.to(values.dtype)
+    wide = torch.float64 if given.input.dtype == torch.float64 else torch.float32
+    upstream = torch.ones(len(given.input), dtype=wide, device=input.device)
+    if token_weight is not None:
+        upstream = token_weight.detach().reshape(-1).to(wide)
+    if reduction == "mean":
+        upstream = upstream / upstream.sum()
+    return reduced_by(objective, given, rows, upstream, **how)
+
+
+def _teacher(
+    input: Tensor,
+    linear_weight: Tensor,
+    teacher: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    classes: Tensor | None,
+) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, Tensor | None]]:
+    """The teacher's rows (N, …), and its head."""
+    lead = input.shape[:-1]
+    teacher = teacher.detach()
+    if weight is not None and classes is not None:
+        raise UncorkError("give teacher_weight or teacher_classes, not both")
+    if weight is not None:
+        weight, bias = weight.detach(), None if bias is None else bias.detach()
+        made = layer(teacher, weight, bias, None, None, None, "teacher_weight")
+        if len(weight) != len(linear_weight) or teacher.shape[:-1] != lead:
+            raise UncorkError(
+                f"teacher {tuple(teacher.shape)} with teacher_weight {tuple(weight.shape)} does "
+                f"not fit input {tuple(input.shape)} with {len(linear_weight)} classes"
+            )
+        return (made.input,), (made.weight, bias)
+    width = len(linear_weight) if classes is None else classes.shape[-1]
+    if tuple(teacher.shape) != (*lead, width):
+        raise UncorkError(
+            f"teacher must have shape {(*lead, width)} for input {tuple(input.shape)}, got "
+            f"{tuple(teacher.shape)}"
+        )
+    flat = teacher.reshape(-1, width)
+    if classes is None:
+        return (flat,), (None, None)
+    if classes.shape != teacher.shape or classes.is_floating_point():
+        raise UncorkError(
+            f"teacher_classes must be class indices of shape {tuple(teacher.shape)}, got "
+            f"{classes.dtype} {tuple(classes.shape)}"
+        )
+    return (flat, classes.reshape(-1, width).long()), (None, None)
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """The divergence of each row."""
+
+    divergence: Divergence
+    beta: float
+    temperature: float
+    softcap: float | None  #: the teacher's
+    weight: Tensor | None  #: its head
+    bias: Tensor | None
+    count: int = 1
+
+    def __call__(self, z: Tensor, rows: tuple[Tensor, ...], holders: Holders) -> Block:
+        student = Softmax(z, holders)
+        teacher = Softmax(self._logits(z, rows, holders) / self.temperature, holders)
+        if self.divergence == "kl":
+            return _Forward(student, teacher, holders)
+        return _Reverse(student, teacher, holders, self.beta if self.divergence == "jsd" else 1.0)
+
+    def _logits(self, z: Tensor, rows: tuple[Tensor, ...], holders: Holders) -> Tensor:
+        """The teacher's, shaped like z."""
+        if self.weight is not None:
+            return logits(rows[0], self.weight, self.bias, self.softcap).to(z.dtype)
+        values = rows[0].to(z.dtype)
+        if self.softcap is not None:
+            values = self.softcap * torch.tanh(values / self.softcap)
+        if len(rows) == 1:
+            return values
+        width, at = z.shape[1], rows[1] - holders.first
+        at = torch.where((at >= 0) & (at < width), at, width)  # those of others: one column more
+        made = torch.full((len(z), width + 1), -math.inf, dtype=z.dtype, device=z.device)
+        return made.scatter_(1, at, values)[:, :width]
+
+
+class _Forward:
+    """Σ t log(t/p)."""
+
+    def __init__(self, student: Softmax, teacher: Softmax, holders: Holders) -> None:
+        self.p, self.t = student.p, teacher.p
+        value = times(self.t, teacher.log_p - student.log_p).sum(-1)
+        self.values = (holders.reduced(value, "SUM"),)
+
+    def gradient(self, above: tuple[Tensor, ...]) -> Tensor:
+        return (self.p - self.t) * above[0].unsqueeze(-1)
+
+
+class _Reverse:
+    """Σ p log(p/t), or with β < 1 the JSD, where log(p/m) stands for log(p/t)."""
+
+    def __init__(self, student: Softmax, teacher: Softmax, holders: Holders, beta: float) -> None:
+        self.p, log_m = student.p, teacher.log_p
+        if beta < 1:
+            log_m = torch.logaddexp(
+                teacher.log_p + math.log(beta), student.log_p + math.log1p(-beta)
+            )
+        self.ratio = torch.where(self.p > 0, student.log_p - log_m, 0.0)
+        self.mean = holders.reduced((self.p * self.ratio).sum(-1), "SUM")
+        self.share = 1.0 if beta == 1 else 1 - beta
+        value = self.share * self.mean
+        if beta < 1:
+            other = times(teacher.p, teacher.log_p - log_m).sum(-1)
+            value = value + beta * holders.reduced(other, "SUM")
+        self.values = (value,)
+
+    def gradient(self, above: tuple[Tensor, ...]) -> Tensor:
+        r = self.p * (self.ratio - self.mean.unsqueeze(-1))
+        return r * (self.share * above[0]).unsqueeze(-1)

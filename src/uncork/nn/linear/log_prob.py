@@ -1,0 +1,207 @@
+"""Log-probabilities of chosen classes, and entropies, without the logits: for policy gradients.
+
+    log_prob, entropy = linear_log_prob(hidden, weight, actions, return_entropy=True)
+    loss = -(advantage * log_prob).mean() - 0.01 * entropy.mean()
+
+At α = 1 the policy is softmax; above, α-entmax, where actions off the support have log-probability
+−inf and no gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, overload
+
+from uncork.core.errors import UncorkError
+from uncork.nn._rows import check_parameter
+from uncork.nn._torch import torch
+from uncork.nn.linear.autograd import linear_loss
+from uncork.nn.linear.by_row import (
+    Block,
+    Holders,
+    Softmax,
+    by_row,
+    check_temperature,
+    layer,
+    times,
+)
+from uncork.nn.losses.specification import LinearArguments, Reduction, check_device, loss_named
+from uncork.nn.transforms.deformed import log_on_support, slopes
+
+Tensor = torch.Tensor
+
+
+class LinearLogProb(NamedTuple):
+    """Of every target's shape, 0 where ignored."""
+
+    log_prob: Tensor  #: log p of the target
+    entropy: Tensor  #: −Σ p log p of its distribution
+
+
+@overload
+def linear_log_prob(
+    input: Tensor, linear_weight: Tensor, target: Tensor, *, alpha: float = 1.0,
+    linear_bias: Tensor | None = None, ignore_index: int = -100, softcap: float | None = None,
+    temperature: float = 1.0, return_entropy: Literal[False] = False, group: Any = None,
+    first_class: int | None = None, classes: int | None = None,
+) -> Tensor: ...  # fmt: skip
+@overload
+def linear_log_prob(
+    input: Tensor, linear_weight: Tensor, target: Tensor, *, alpha: float = 1.0,
+    linear_bias: Tensor | None = None, ignore_index: int = -100, softcap: float | None = None,
+    temperature: float = 1.0, return_entropy: Literal[True], group: Any = None,
+    first_class: int | None = None, classes: int | None = None,
+) -> LinearLogProb: ...  # fmt: skip
+
+
+@torch.compiler.disable  # blocks of rows are a loop, which torch.compile would unroll
+def linear_log_prob(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    alpha: float = 1.0,
+    linear_bias: Tensor | None = None,
+    ignore_index: int = -100,
+    softcap: float | None = None,
+    temperature: float = 1.0,
+    return_entropy: bool = False,
+    group: Any = None,
+    first_class: int | None = None,
+    classes: int | None = None,
+) -> Tensor | LinearLogProb:
+    """log p_target with p = entmax(linear(input, linear_weight, linear_bias) / temperature).
+
+    Logits are made for a block of rows at a time, and once more in backward.
+
+    Args:
+        input: hidden states (..., d).
+        linear_weight: (C, d), the layer's weight; `linear_bias` (C).
+        target: class indices, the shape of `input` without d.
+        alpha: ≥ 1; 1 is softmax.
+        ignore_index: targets that are not computed: 0, with gradient 0.
+        softcap: logits become softcap · tanh(logits / softcap), before the temperature.
+        temperature: what logits are divided by.
+        return_entropy: also −Σ p log p of every row, differentiable.
+        group, first_class, classes: where processes share the classes out (of all of them
+            `torch.distributed.group.WORLD`), as for
+            :func:`uncork.nn.functional.vocab_parallel_loss`; the weight is this process's then.
+    """
+    check_parameter(alpha, at_least=1.0)
+    check_temperature(temperature)
+    if target.is_floating_point() or target.shape != input.shape[:-1]:
+        raise UncorkError(
+            f"target must be class indices of shape {tuple(input.shape[:-1])} for input "
+            f"{tuple(input.shape)}, got {target.dtype} {tuple(target.shape)}"
+        )
+    check_device("target", target, input.device)
+    given = layer(input, linear_weight, linear_bias, group, first_class, classes)
+    if alpha == 1 and temperature == 1 and not return_entropy:  # which has kernels
+        made = linear_loss(
+            loss_named("softmax"), (1.0,), input, linear_weight, target,
+            Reduction(None, ignore_index, "none"), LinearArguments(linear_bias, softcap),
+            given.shard,
+        )  # fmt: skip
+        return -made.loss
+    index = target.reshape(-1).long()
+    counted = index != ignore_index
+    index = torch.where(counted, index, 0)
+    total = len(linear_weight) if given.shard is None else given.shard.classes
+    if index.device.type == "cpu" and bool(((index < 0) | (index >= total)).any()):
+        raise IndexError(f"a target is out of bounds for {total} classes")
+    objective = LogProb(float(alpha), return_entropy)
+    values = by_row(objective, given, (index, counted), softcap=softcap, temperature=temperature)
+    shaped = [value.reshape(target.shape) for value in values]
+    return LinearLogProb(*shaped) if return_entropy else shaped[0]
+
+
+@dataclass(frozen=True)
+class LogProb:
+    """log p of the target and, if asked for, the entropy."""
+
+    alpha: float
+    entropy: bool
+
+    @property
+    def count(self) -> int:
+        return 2 if self.entropy else 1
+
+    def __call__(self, z: Tensor, rows: tuple[Tensor, ...], holders: Holders) -> Block:
+        index, counted = rows
+        at = Place(index, z.shape[1], holders)
+        if self.alpha == 1:
+            return _SoftmaxBlock(z, at, counted, holders, self.entropy)
+        return _EntmaxBlock(z, at, counted, holders, self.entropy, self.alpha)
+
+
+class Place:
+    """Where one class of each row is among a process's classes."""
+
+    def __init__(self, index: Tensor, width: int, holders: Holders) -> None:
+        index = index - holders.first
+        self.mine = (index >= 0) & (index < width)
+        self.index = torch.where(self.mine, index, 0).unsqueeze(-1)
+        self.holders = holders
+
+    def read(self, values: Tensor) -> Tensor:
+        """values (R, C) at it: (R)."""
+        own = values.gather(-1, self.index).squeeze(-1)
+        return self.holders.reduced(torch.where(self.mine, own, 0.0), "SUM")
+
+    def add(self, values: Tensor, amount: Tensor) -> Tensor:
+        """values (R, C) with amount (R) added there."""
+        return values.scatter_add(-1, self.index, (amount * self.mine).unsqueeze(-1))
+
+
+class _SoftmaxBlock:
+    def __init__(
+        self, z: Tensor, at: Place, counted: Tensor, holders: Holders, entropy: bool
+    ) -> None:
+        made = Softmax(z, holders)
+        self.p, self.log_p, self.at, self.counted = made.p, made.log_p, at, counted
+        self.values: tuple[Tensor, ...] = (torch.where(counted, at.read(self.log_p), 0.0),)
+        if entropy:
+            self.own = -holders.reduced(times(self.p, self.log_p).sum(-1), "SUM")
+            self.values += (torch.where(counted, self.own, 0.0),)
+
+    def gradient(self, above: tuple[Tensor, ...]) -> Tensor:
+        """d log p_y = e_y − p; dH = −p (log p + H)."""
+        first = torch.where(self.counted, above[0], 0.0)
+        r = self.p * -first.unsqueeze(-1)
+        if len(above) > 1:
+            second = torch.where(self.counted, above[1], 0.0).unsqueeze(-1)
+            r -= second * times(self.p, self.log_p + self.own.unsqueeze(-1))
+        return self.at.add(r, first)
+
+
+class _EntmaxBlock:
+    def __init__(
+        self,
+        z: Tensor,
+        at: Place,
+        counted: Tensor,
+        holders: Holders,
+        entropy: bool,
+        alpha: float,
+    ) -> None:
+        self.p, self.at, self.counted = holders.probabilities(z, alpha), at, counted
+        self.alpha, self.holders = alpha, holders
+        self.of_target = at.read(self.p)
+        self.values: tuple[Tensor, ...] = (torch.where(counted, self.of_target.log(), 0.0),)
+        if entropy:
+            own = holders.reduced(times(self.p, log_on_support(self.p)).sum(-1), "SUM")
+            self.values += (torch.where(counted, -own, 0.0),)
+
+    def gradient(self, above: tuple[Tensor, ...]) -> Tensor:
+        """(diag(s) − s sᵀ/Σs) times the derivative by p, s = p^{2−α}; 0 where p_y is."""
+        s = slopes(self.p, self.alpha)
+        there = self.counted & (self.of_target > 0)
+        by_p = torch.where(there, above[0] / torch.where(there, self.of_target, 1.0), 0.0)
+        pushed = torch.zeros_like(s)
+        if len(above) > 1:
+            second = torch.where(self.counted, above[1], 0.0).unsqueeze(-1)
+            pushed = -second * times(s, log_on_support(self.p) + 1)
+        pushed = self.at.add(pushed, by_p * s.gather(-1, self.at.index).squeeze(-1))
+        sums = torch.stack([pushed.sum(-1, keepdim=True), s.sum(-1, keepdim=True)])
+        total, mass = self.holders.reduced(sums, "SUM")
+        return pushed - s * (total / torch.where(mass == 0, 1.0, mass))

@@ -1,0 +1,258 @@
+"""Log-probabilities, entropies and distillation from hidden states: as from all logits at once."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import uncork.nn.functional as F  # noqa: E402
+from uncork import UncorkError  # noqa: E402
+from uncork.nn.linear import blocks, by_row  # noqa: E402
+
+ROWS, CLASSES, FEATURES, WIDE = 7, 23, 5, 9
+alphas = pytest.mark.parametrize("alpha", [1.0, 1.3, 1.5, 2.0, 3.0])
+DIVERGENCES = ["kl", "reverse_kl", "jsd"]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Several blocks of rows, though the tensors are small."""
+    monkeypatch.setattr(by_row, "ON_CPU", 3 * CLASSES)
+    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 3 * CLASSES)
+
+
+def made(seed=0, dtype=torch.float64):
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(ROWS, FEATURES, generator=g, dtype=torch.float64)
+    w = torch.randn(CLASSES, FEATURES, generator=g, dtype=torch.float64)
+    b = torch.randn(CLASSES, generator=g, dtype=torch.float64)
+    target = (x @ w.T + b).topk(2).indices[:, 1]  # likely ones: most are on the support
+    target[2] = -100
+    return (*(leaf.to(dtype).requires_grad_() for leaf in (x, w, b)), target)
+
+
+def logits(x, w, b, softcap=None, temperature=1.0):
+    z = torch.nn.functional.linear(x, w, b)
+    return (z if softcap is None else softcap * torch.tanh(z / softcap)) / temperature
+
+
+def log_probs(z, target, alpha):
+    """(log p_target, entropy), 0 where ignored."""
+    if alpha == 1:
+        log_p = torch.log_softmax(z, -1)
+        entropy = -(log_p.exp() * log_p).sum(-1)
+    else:
+        p = F.entmax(z, alpha)
+        log_p = torch.where(p > 0, p, 1.0).log()
+        entropy = -(p * log_p).sum(-1)
+        log_p = torch.where(p > 0, log_p, -math.inf)
+    counted = target != -100
+    own = log_p.gather(-1, target.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    return torch.where(counted, own, 0.0), torch.where(counted, entropy, 0.0)
+
+
+def finite(values):
+    """The sum of what is not −inf."""
+    return torch.where(values.isfinite(), values, 0.0)
+
+
+@alphas
+@pytest.mark.parametrize("options", [{}, {"softcap": 2.0, "temperature": 0.7}])
+@pytest.mark.parametrize("entropy", [False, True])
+def test_log_probabilities_and_entropies_are_those_of_the_logits(alpha, options, entropy):
+    x, w, b, target = made()
+    got = F.linear_log_prob(
+        x, w, target, alpha=alpha, linear_bias=b, return_entropy=entropy, **options
+    )
+    expected = log_probs(logits(x, w, b, **options), target, alpha)
+    got, expected = (got, expected) if entropy else ((got,), expected[:1])
+    torch.testing.assert_close(tuple(got), expected)
+    up = torch.linspace(-1, 2, ROWS, dtype=torch.float64)
+    mine = sum((finite(value) * (up + k)).sum() for k, value in enumerate(got))
+    truth = sum((finite(value) * (up + k)).sum() for k, value in enumerate(expected))
+    torch.testing.assert_close(
+        torch.autograd.grad(mine, (x, w, b)), torch.autograd.grad(truth, (x, w, b))
+    )
+
+
+@alphas
+@pytest.mark.slow
+def test_gradients_are_derivatives(alpha):
+    x, w, b, target = made(seed=1)
+    leaves = [leaf.detach()[:6].requires_grad_() for leaf in (x[:3], w, b)]
+    target = logits(*leaves).argmax(-1)
+    target[1] = -100
+
+    def both(x, w, b):
+        return F.linear_log_prob(
+            x, w, target, alpha=alpha, linear_bias=b, return_entropy=True, temperature=1.3
+        )
+
+    torch.autograd.gradcheck(both, leaves)
+
+
+def test_a_target_off_the_support_has_no_gradient():
+    x, w, b, _ = made()
+    target = logits(x, w, b).argmin(-1)
+    got = F.linear_log_prob(x, w, target, alpha=2.0)
+    assert (got == -math.inf).all()
+    (slope,) = torch.autograd.grad(got.exp().sum(), x)
+    assert (slope == 0).all()
+
+
+def test_shapes_are_the_target_s():
+    x, w = torch.randn(2, 3, 4), torch.randn(11, 4)
+    got = F.linear_log_prob(x, w, torch.zeros(2, 3, dtype=torch.long), return_entropy=True)
+    assert got.log_prob.shape == got.entropy.shape == (2, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sums_are_float32_for_narrower_types(dtype):
+    x, w, b, target = made(dtype=dtype)
+    got = F.linear_log_prob(x, w, target, linear_bias=b, return_entropy=True)
+    assert got.log_prob.dtype == torch.float32
+    wide = [leaf.detach().double() for leaf in (x, w, b)]
+    expected = log_probs(logits(*wide), target, 1.0)
+    tolerance = 1e-5 if dtype == torch.float32 else 3e-2
+    for mine, truth in zip(got, expected, strict=True):
+        torch.testing.assert_close(mine.double(), truth, atol=tolerance, rtol=tolerance)
+    slopes = torch.autograd.grad(got.log_prob.sum(), (x, w, b))
+    assert [slope.dtype for slope in slopes] == [dtype] * 3
+
+
+# --- distillation -------------------------------------------------------------------------
+
+
+def teacher(how, seed=5):
+    """(its arguments, its logits)."""
+    g = torch.Generator().manual_seed(seed)
+    if how == "hidden states":
+        h = torch.randn(ROWS, WIDE, generator=g, dtype=torch.float64)
+        v = torch.randn(CLASSES, WIDE, generator=g, dtype=torch.float64)
+        c = torch.randn(CLASSES, generator=g, dtype=torch.float64)
+        given = {"teacher": h, "teacher_weight": v, "teacher_bias": c, "teacher_softcap": 3.0}
+        return given, logits(h, v, c, 3.0)
+    z = torch.randn(ROWS, CLASSES, generator=g, dtype=torch.float64)
+    if how == "logits":
+        return {"teacher": z}, z
+    values, classes = z.topk(4)
+    full = torch.full_like(z, -math.inf).scatter(1, classes, values)
+    return {"teacher": values, "teacher_classes": classes}, full
+
+
+def divergences(z, u, divergence, beta=0.5):
+    """From both logits, already divided by the temperature."""
+    p, t = torch.softmax(z, -1), torch.softmax(u, -1)
+    log_p = torch.log_softmax(z, -1)
+    log_t = torch.where(t > 0, t, 1.0).log()
+    if divergence == "kl":
+        return (t * (log_t - log_p)).sum(-1)
+    if divergence == "reverse_kl":
+        return (p * (log_p - log_t)).sum(-1)
+    log_m = (beta * t + (1 - beta) * p).log()
+    first, second = (t * (log_t - log_m)).sum(-1), (p * (log_p - log_m)).sum(-1)
+    return beta * first + (1 - beta) * second
+
+
+@pytest.mark.parametrize(
+    ("divergence", "how"),
+    [(d, how) for d in DIVERGENCES for how in ("logits", "hidden states")]
+    + [("kl", "top k"), ("jsd", "top k")],
+)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_divergences_are_those_of_the_logits(divergence, how, reduction):
+    x, w, b, _ = made()
+    given, u = teacher(how)
+    by_token = torch.linspace(0, 2, ROWS, dtype=torch.float64)
+    mine = F.linear_distillation_loss(
+        x, w, **given, divergence=divergence, beta=0.3, temperature=1.7, linear_bias=b,
+        softcap=4.0, token_weight=by_token, reduction=reduction,
+    )  # fmt: skip
+    truth = by_token * divergences(logits(x, w, b, 4.0, 1.7), u / 1.7, divergence, 0.3)
+    if reduction != "none":
+        truth = truth.sum()
+    if reduction == "mean":
+        truth = truth / by_token.sum()
+    torch.testing.assert_close(mine, truth)
+    up = torch.rand_like(truth)
+    torch.testing.assert_close(
+        torch.autograd.grad(mine, (x, w, b), up), torch.autograd.grad(truth, (x, w, b), up)
+    )
+
+
+@pytest.mark.parametrize("divergence", DIVERGENCES)
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.slow
+def test_gradients_of_divergences_are_derivatives(divergence, reduction):
+    x, w, b, _ = made(seed=1)
+    given, _ = teacher("logits")
+    given["teacher"] = given["teacher"][:3, :6]
+    leaves = [leaf.detach()[:6].requires_grad_() for leaf in (x[:3], w, b)]
+
+    def loss(x, w, b):
+        return F.linear_distillation_loss(
+            x, w, **given, linear_bias=b, divergence=divergence, reduction=reduction
+        )
+
+    torch.autograd.gradcheck(loss, leaves)
+
+
+def test_a_student_that_is_the_teacher_has_nothing_to_learn():
+    x, w, b, _ = made()
+    for divergence in DIVERGENCES:
+        loss = F.linear_distillation_loss(
+            x, w, x, teacher_weight=w, teacher_bias=b, linear_bias=b, divergence=divergence
+        )
+        torch.testing.assert_close(loss, torch.zeros_like(loss))
+        slopes = torch.autograd.grad(loss, (x, w))
+        torch.testing.assert_close(slopes, tuple(torch.zeros_like(slope) for slope in slopes))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"divergence": "hinge"}, "divergence must be"),
+        ({"beta": 1.0}, "beta"),
+        ({"temperature": 0.0}, "temperature"),
+        ({"reduction": "most"}, "reduction"),
+        ({"teacher": torch.zeros(ROWS, 3, dtype=torch.float64)}, "teacher must have shape"),
+        ({"teacher_weight": torch.zeros(CLASSES, 3, dtype=torch.float64)}, "do not fit"),
+        ({"teacher_classes": torch.zeros(ROWS, CLASSES)}, "must be class indices"),
+    ],
+)
+def test_what_is_wrong_with_a_distillation_is_named(change, message):
+    x, w, _, _ = made()
+    given = {"teacher": teacher("logits")[1], **change}
+    with pytest.raises(UncorkError, match=message):
+        F.linear_distillation_loss(x, w, **given)
+
+
+def test_a_teacher_of_k_classes_has_no_reverse_divergence():
+    x, w, _, _ = made()
+    with pytest.raises(UncorkError, match="infinite"):
+        F.linear_distillation_loss(x, w, **teacher("top k")[0], divergence="reverse_kl")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"target": torch.zeros(3, dtype=torch.long)}, "target must be"),
+        ({"alpha": 0.5}, "alpha"),
+        ({"temperature": -1.0}, "temperature"),
+        ({"linear_bias": torch.zeros(2)}, "linear_bias"),
+        ({"linear_weight": torch.zeros(CLASSES, 2)}, "do not fit"),
+        ({"linear_weight": torch.zeros(CLASSES, FEATURES)}, "one dtype"),
+    ],
+)
+def test_what_is_wrong_with_a_log_probability_is_named(change, message):
+    x, w, _, target = made()
+    given = {"linear_weight": w, "target": target, **change}
+    with pytest.raises(UncorkError, match=message):
+        F.linear_log_prob(x, **given)
+
+
+def test_a_target_out_of_bounds_is_an_index_error():
+    x, w, _, target = made()
+    with pytest.raises(IndexError, match="out of bounds"):
+        F.linear_log_prob(x, w, target + CLASSES, alpha=1.5)
