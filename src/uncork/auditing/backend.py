@@ -19,7 +19,8 @@ import array_api_compat.numpy as numpy_namespace
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from uncork.auditing.certify.products import Device
+from uncork.auditing.certify.arithmetic import DOUBLE, TENSOR_CORES, Arithmetic
+from uncork.auditing.certify.products import Beside, Device
 from uncork.auditing.folded import Folded
 from uncork.auditing.gpu import gpu_available
 from uncork.core.errors import UncorkError
@@ -104,6 +105,9 @@ class TorchBackend(Backend):
     chunk_bytes = 1 << 30
     block_bytes = 2 << 30
     solve_bytes = 8 << 30
+    panel = 16384
+    panel_bytes = 24 << 30
+    measured_bytes = 1 << 30
 
     def __init__(self, device: str = "cuda") -> None:
         import array_api_compat.torch as torch_namespace
@@ -128,6 +132,57 @@ class TorchBackend(Backend):
 
     def index(self, array: np.ndarray) -> Any:
         return self.put(np.asarray(array, dtype=np.int64))
+
+    def arithmetic(self, strict: bool) -> Arithmetic:
+        if strict or not self._has_tensor_cores:
+            return DOUBLE
+        return TENSOR_CORES
+
+    @property
+    def _has_tensor_cores(self) -> bool:
+        """Whether bfloat16 products are made as `TENSOR_CORES` says. Without a GPU they are made in
+        float32, which is better than that."""
+        if not self.name.startswith("cuda"):
+            return True
+        nvidia = self.torch.version.hip is None
+        return nvidia and self.torch.cuda.get_device_capability(self.name) >= (8, 0)
+
+    def cast(self, array: Any, dtype: Any) -> Any:
+        return array.to(getattr(self.torch, dtype) if isinstance(dtype, str) else dtype)
+
+    def beside(self, points: Any, columns: Any) -> Any:
+        width = points.shape[1] + columns.shape[1]
+        padding = points.new_zeros((len(points), -width % 16))  # tensor cores work on sixteens
+        return self.torch.cat([points, columns, padding], dim=1)
+
+    def product(self, left: Any, right: Any) -> Any:
+        if left.dtype != self.torch.bfloat16:
+            return left @ right.T
+        if not self.name.startswith("cuda"):
+            return left.float() @ right.float().T
+        matmul = self.torch.backends.cuda.matmul
+        reduced = matmul.allow_bf16_reduced_precision_reduction
+        matmul.allow_bf16_reduced_precision_reduction = False  # partial sums stay in float32
+        try:
+            return self.torch.mm(left, right.T, out_dtype=self.torch.float32)
+        finally:
+            matmul.allow_bf16_reduced_precision_reduction = reduced
+
+    def maxima(
+        self, left: Any, right: Any, same: bool, beside: Beside | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        scores = self.product(left, right)
+        if same:
+            scores.fill_diagonal_(-np.inf)
+        of_columns = of_rows = scores
+        if beside is not None:
+            of_columns, of_rows = (scores.addr(*outer) for outer in beside)
+        both = self.torch.cat([of_rows.amax(dim=1), of_columns.amax(dim=0)])
+        found = self.get(both).astype(np.float64)
+        return found[: len(left)], found[len(left) :]
+
+    def squares(self, rows: Any) -> Any:
+        return (rows * rows).sum(dim=1)
 
     def hold(self, shape: tuple[int, ...]) -> Any:
         return self.torch.empty(shape, dtype=self.dtype, device=self.name)

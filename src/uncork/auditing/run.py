@@ -182,6 +182,7 @@ class _Run:
         search = Search(
             self.head, self.domain, self._late, self._seconds_left, self._still_undecided,
             self.options.reflections, self.options.exact_seconds,
+            formula=self.recorder.guess is not None,
         )  # fmt: skip
         stage = None
         for proposer in proposers(self.options.algorithm, self.options.approximate):
