@@ -143,7 +143,8 @@ class Recorder:
         """All first guesses together, up to the last of these classes."""
         begun = time.perf_counter()
         if self._guesses is None:
-            assert self.guess is not None and self.proofs.formula is not None
+            assert self.guess is not None
+            assert self.proofs.formula is not None
             self._guesses = Guesses(
                 self.certifier, self.backend, self.proofs.formula, self.guess.coordinates,
                 self.proofs.groups, strict=self.strict,

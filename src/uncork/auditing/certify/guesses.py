@@ -43,9 +43,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uncork.auditing.certify.arithmetic import Arithmetic
 from uncork.auditing.proofs.formula import Formula, to_single
-from uncork.core.rigour import TINY, UNIT, check_arithmetic, gamma, row_norms, up
+from uncork.core.rigour import LARGEST, TINY, UNIT, check_arithmetic, gamma, row_norms, up
 
 if TYPE_CHECKING:
     from uncork.auditing.backend import Backend
@@ -57,7 +56,6 @@ _TINIEST = 1e-30  # no column that is a bound is smaller: none vanishes in a nar
 _ROBUST = 1e-9  # a margin, as a share of the logits' size, that other machines' rounding keeps
 _MOST_OPEN = 32  # pairs of one class in one tile that are settled one by one
 _PAIRS = 1 << 22  # numbers gathered at once to settle them
-_BLOCK_BYTES = 32 << 20  # rows measured at once by one thread
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,9 @@ class Guesses:
         self.width = coordinates.back.shape[1]
 
     def _checked(self, group: np.ndarray) -> np.ndarray:
-        """Those of a group that really equal its first."""
+        """Its first, and those of a group behind it that really equal it: of several that are
+        equal, the first is never among those left out."""
+        group = np.concatenate([group[:1], group[group > group[0]]])
         first, equal = self.head.take(group[:1]), []
         for start in range(0, len(group), 1024):
             part = group[start : start + 1024]
@@ -184,9 +184,8 @@ class Guesses:
             seen, wrong, shift, shift_error = latent.back(rows, 0.0 * rows)
             bias = bias + get(shift)
             bias_error = up(get(shift_error) + 2 * UNIT * np.abs(bias), 4)
-            bias_error = np.where(
-                get(shift_error) == 0, np.where(get(shift) == 0, 0, bias_error), bias_error
-            )
+            exact = (get(shift) == 0) & (get(shift_error) == 0)
+            bias_error = np.where(exact, 0.0, bias_error)
         guess = inputs / put(length)[:, None]  # ξ, each entry within a share u of the true one
         # Tᵀξ as it is to be, and the point that stands for it.
         aim = guess @ on.back
@@ -208,6 +207,9 @@ class Guesses:
         if str(points.dtype).rpartition(".")[2] != self.arithmetic.dtype:
             narrow = xp.astype(backend.cast(v, self.arithmetic.dtype), xp.float64)
             blurred = up(self._norms(v - narrow) + 2 * UNIT * n, count)
+        # What a class is worth as an input matters only if it is one; as a rival it still counts.
+        at_all = put(usable.astype(np.float64))
+        aside, x = (xp.where(at_all > 0, a, 0.0 * n) for a in (aside, x))
         own = xp.sum(v * v, axis=1) * (1 - gamma(self.width + 8))
         own = own - up(n * aside + missed * x, 8)
         own = own - 8 * UNIT * xp.abs(own) - TINY
@@ -321,12 +323,13 @@ class _Product:
             own -= 8 * UNIT * (np.abs(own) + (np.abs(self.bias) + self.bias_error) / length) + TINY
         own[~measured.usable] = -np.inf
         self.own = own
-        self.threshold = own.copy()  # infinite for a class that nothing more is to be found out of
+        # Infinite for a class of which nothing more is to be found out.
+        self.threshold = np.where(measured.usable, own, np.inf)
 
     def _columns(self) -> tuple[Any, Any, bool]:
         """The columns that ride along on either side, (n, 5 or 6) in the narrow type."""
         m, xp, backend = self.measured, self.backend.xp, self.backend
-        terms = self.width + 16
+        terms = self.width + 32
         share = self.arithmetic.share(terms)
         norm = xp.clip(m.norm + m.blurred, _FLOOR, None) * (1 + 8 * UNIT)
         error = _PAID * (m.aside + m.blurred)
@@ -353,11 +356,12 @@ class _Product:
         """
         wide = np.abs(self.bias) + self.bias_error
         spacing = self.arithmetic.sum_spacing
-        extra = 4 * spacing + 2 * self.arithmetic.share(self.width + 16)
+        extra = 4 * spacing + 2 * self.arithmetic.share(self.width + 32)
         bias = (self.bias + self.bias_error) + wide * extra * (1 + 64 * UNIT) + _TINIEST
         bias = bias + 2 * spacing * np.abs(bias)
         length = 1 / self.length
         sound = bool(max(np.abs(bias).max(), length.max()) < _LARGEST)
+        sound = sound and bool(length.min() > _TINIEST)
         cast, dtype = self.backend.cast, self.arithmetic.sum_dtype
         put = self.backend.put
         return cast(put(bias), dtype), cast(put(length), dtype), sound
@@ -391,10 +395,8 @@ class _Product:
         left, right = self._panel("left", b), self._panel("right", a)
         beside = None
         if self.bias_columns is not None:
-            (b_left, h_left), (b_right, h_right) = (
-                self._bias(b, len(left)),
-                self._bias(a, len(right)),
-            )
+            b_left, h_left = self._bias(b, len(left))
+            b_right, h_right = self._bias(a, len(right))
             beside = (b_left, h_right), (h_left, b_right)
         rows, columns = self.backend.maxima(left, right, a == b, beside)
         found = [self._settled(a, b, columns)]
@@ -491,6 +493,7 @@ class _Product:
         with np.errstate(all="ignore"):
             lead = own - best
             lead = lead - 4 * UNIT * (np.abs(own) + np.abs(best)) - TINY
-            margins = np.where(lead > 0, np.nextafter(lead * self.length[part], 0.0), np.nan)
+            margins = np.nextafter(np.minimum(lead * self.length[part], LARGEST), 0.0)
+            margins = np.where(lead > 0, margins, np.nan)
             robust = m.keeps[part] & (lead > _ROBUST * m.size[part])
         return Proven(m.classes[part], m.scales[part], margins, robust)

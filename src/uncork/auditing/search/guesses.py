@@ -88,8 +88,8 @@ def _blocks(space: Space, seen: int) -> Iterator[tuple[int, Any]]:
 def _weighted(space: Space, seen: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """L, L⁻¹ and the mean of the points, weighted: L⁻¹(v − m) are rounder. None: they span less."""
     backend, xp = space.backend, space.backend.xp
-    factor, middle = np.eye(seen), np.zeros(seen)
-    inverse = factor
+    factor: np.ndarray = np.eye(seen)
+    inverse, middle = factor, np.zeros(seen)
     weights: list[Any] = [1.0] * -(-space.head.classes // backend.rows)
     for _ in range(_ROUNDS):
         mass, total, square = 0.0, 0.0, 0.0
