@@ -17,7 +17,7 @@ from uncork import Ball, Box, Domain, Head, LayerNorm, RMSNorm, Unbounded, audit
 from uncork.auditing.backend import Backend, TorchBackend
 from uncork.auditing.certify.arithmetic import DOUBLE, SINGLE, TENSOR_CORES
 from uncork.auditing.certify.certifier import Certifier
-from uncork.auditing.certify.guesses import Coordinates, Guesses, coordinates_of
+from uncork.auditing.certify.guesses import Coordinates, Guesses, _Product, coordinates_of
 from uncork.auditing.certify.verify import verify_proofs
 from uncork.auditing.proofs.formula import Formula
 
@@ -108,6 +108,40 @@ def test_a_margin_is_never_above_the_true_lead(
         return
     offsets = rng.standard_normal(12) * bias if bias else None
     assert_true(guesses_of(Head(weight, offsets, domain=domain), kind))
+
+
+@pytest.mark.parametrize("kind", ARITHMETIC)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("what", ["plain", "turned", "half of the coordinates"])
+def test_every_score_of_a_tile_bounds_its_logit(kind: str, dtype: Any, what: str) -> None:
+    """In coordinates as good as can be only rounding is left to bound: of the sums where rows are
+    float32, of the rows where they are not. In half of them, the other half."""
+    rng = np.random.default_rng(8)
+    weight = rng.standard_normal((20, 16)).astype(dtype)
+    head = Head(weight, domain=Unbounded())
+    guesses = guesses_of(head, kind, panel=32)
+    back = np.eye(16) if what == "plain" else np.linalg.qr(rng.standard_normal((16, 16)))[0]
+    back = back[:, :8] if what.startswith("half") else back
+    guesses.formula = Formula(np.eye(16, dtype=np.float32), np.zeros(16))
+    guesses.width = back.shape[1]
+    points = guesses.backend.asarray(weight.astype(np.float64) @ back)
+    guesses.coordinates = Coordinates(back, np.zeros(16), points)
+    product = _Product(guesses, guesses._measured())
+    scores = guesses.backend.product(product._panel("left", 0), product._panel("right", 0))
+    scores = guesses.backend.get(scores).astype(np.float64)
+    scales = product.measured.scales
+    inputs = guesses.formula.inputs(head, np.arange(20), scales, guesses.backend)
+    inputs = guesses.backend.get(inputs)
+    rows = exact_rows(head)
+    for t in range(20):
+        at = [Fraction(v) / Fraction(float(scales[t])) for v in inputs[t].tolist()]
+        true = [logit(row, at) for row in rows]
+        for i in range(20):
+            assert Fraction(float(scores[i, t])) >= true[i]
+            assert Fraction(float(scores[t, i])) >= true[i]
+        assert Fraction(float(product.own[t])) <= true[t]
+        # And not by much: the bound is of use.
+        assert what.startswith("half") or scores[t, t] - product.own[t] < 0.03 * scores[t, t]
 
 
 @pytest.mark.parametrize("kind", ARITHMETIC)
