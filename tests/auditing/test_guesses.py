@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -288,3 +289,6 @@ def test_a_forged_scale_is_refused_together_too() -> None:
 def test_the_bounds_assumed_of_sums_are_in_order() -> None:
     assert DOUBLE.share(100) < SINGLE.share(100) < TENSOR_CORES.share(100) < 1e-4
     assert SINGLE.share(1) >= 2.0**-24
+    for arithmetic, bits in ((DOUBLE, 52), (SINGLE, 23), (TENSOR_CORES, 7)):
+        assert arithmetic.spacing == 2.0 ** -(bits + 1)
+        assert ml_dtypes.finfo(arithmetic.dtype).nmant == bits

@@ -48,6 +48,7 @@ class Options:
     time_limit: float | None = None
     low_precision: bool = False
     exact_seconds: float = 60.0
+    strict: bool = False
 
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
@@ -84,6 +85,7 @@ def audit(
     low_precision: bool = False,
     progress: bool | Progress = False,
     resume: Audit | None = None,
+    strict: bool = False,
 ) -> Audit:
     """Decide for every class of the head whether some input of the domain makes it the argmax.
 
@@ -91,9 +93,10 @@ def audit(
     `approximate` stops after screening; `time_limit` (seconds of search) and Ctrl-C leave the rest
     undecided, and Ctrl-C raises `Interrupted` with the audit so far; `resume` continues an earlier
     audit, whose proofs are checked again first, in time that does not count; `low_precision` also
-    counts the witnesses that still win with logits computed in the head's own type.
+    counts the witnesses that still win with logits computed in the head's own type; `strict`
+    takes nothing for granted about a GPU's tensor cores (see `certify.arithmetic`).
     """
-    options = Options(approximate, patience, algorithm, time_limit, low_precision)
+    options = Options(approximate, patience, algorithm, time_limit, low_precision, strict=strict)
     backend = choose_backend(device, jobs)
     domain = domain or head.domain
     affine = domain.affine(head.features)
@@ -126,7 +129,7 @@ class _Run:
         self.progress = progress
         self.asked = np.unique(class_ids(head.classes, classes))
         self.certifier = Certifier(head, domain, backend)
-        self.recorder = Recorder(self.certifier, backend)
+        self.recorder = Recorder(self.certifier, backend, options.strict)
         self.resume = resume
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self.interrupted = self.taken_over = False
@@ -272,8 +275,9 @@ class _Run:
             why = "no proposal was accepted by the certifier"
         for t in left:
             reasons.setdefault(int(t), why)
-        for t in np.flatnonzero(self.recorder.proofs.verdicts != Verdict.UNDECIDED).tolist():
-            reasons.pop(t, None)
+        verdicts = self.recorder.proofs.verdicts
+        for t in [t for t in reasons if verdicts[t] != Verdict.UNDECIDED]:
+            del reasons[t]
 
     def _result(self) -> Audit:
         head, proofs = self.head, self.recorder.proofs

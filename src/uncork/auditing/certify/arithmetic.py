@@ -35,4 +35,4 @@ DOUBLE = Arithmetic("float64", 2.0**-53, 2.0**-53, 8, "float64", 2.0**-53)
 # at float32's last place or beyond it, and that the sum is cut off once more. So a block of q terms
 # loses less than (q + 1)·2⁻²³ of the largest partial sum, hence m terms less than m·2⁻²²·Σ|a||b|.
 # This is an assumption about the hardware; a strict audit, and `uncork verify`, do without it.
-TENSOR_CORES = Arithmetic("bfloat16", 2.0**-22, 2.0**-9, 2, "float32", 2.0**-24)
+TENSOR_CORES = Arithmetic("bfloat16", 2.0**-22, 2.0**-8, 2, "float32", 2.0**-24)

@@ -303,6 +303,8 @@ class _Product:
             *columns, sound = self._bias_columns()
             self.bias_columns, self.sound = (columns[0], columns[1]), self.sound and sound
         self.panel = self.backend.panel
+        if self.count > 64 * self.panel:  # so many tiles that starting each would take time
+            self.panel *= 2
         self.best = np.full(self.count, -np.inf)
         self._panels: dict[tuple[str, int], Any] = {}
         held = 2 * self.count * (self.width + 8) * self.arithmetic.itemsize

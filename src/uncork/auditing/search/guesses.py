@@ -76,7 +76,8 @@ def first_guess(space: Space) -> Guess:
     if _lost(space, points) >= lost:
         return own
     centre = (space.centre + space.from_input[:, :seen] @ middle) / unit
-    return Guess(inverse @ to_input, Coordinates(back @ factor, centre, points), True)
+    to_input, back = (space.backend.matmul(*pair) for pair in ((inverse, to_input), (back, factor)))
+    return Guess(to_input, Coordinates(back, centre, points), True)
 
 
 def _blocks(space: Space, seen: int) -> Iterator[tuple[int, Any]]:
@@ -103,8 +104,8 @@ def _weighted(space: Space, seen: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
         mean = backend.get(total) / float(mass)
         covariance = backend.get(square) / float(mass) - np.outer(mean, mean)
         try:
-            factor = np.linalg.cholesky(covariance)
-            inverse, middle = np.linalg.inv(factor), mean
+            factor, inverse = backend.factor(covariance)
+            middle = mean
         except np.linalg.LinAlgError:
             return None
     return (factor, inverse, middle) if np.isfinite(inverse).all() else None
@@ -128,7 +129,7 @@ def _lost(space: Space, points: Any) -> float:
 def formula(space: Space, guess: Guess, centre: np.ndarray) -> Formula | None:
     """The guess as a formula from stored rows, less `centre`, to inputs; None where P overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
-        transform = guess.to_input.T @ guess.to_input
+        transform = space.backend.matmul(guess.to_input.T, guess.to_input)
         if isinstance(space.head, Folded):
             transform = space.head.unfold(transform).T  # (d, latent)
         transform = np.ascontiguousarray(transform, dtype=np.float32)
