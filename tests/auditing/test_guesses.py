@@ -253,7 +253,15 @@ def test_guesses_behind_a_norm_are_proven_of_the_stored_rows(
     assert not len(found.undecided)
     assert len(seen) == 1
     assert verify(found, head, device="cpu", jobs=1).ok
-    assert len(assert_true(seen[0])) > 40
+    margins = assert_true(seen[0])
+    assert len(margins) > 40
+    # Whoever has only the certificate proves as much.
+    certifier, formula = Certifier(head, device=Backend(1)), found.proofs.formula
+    coordinates = coordinates_of(formula, certifier)
+    assert coordinates is not None
+    scales = np.where(found.proofs.scales > 0, found.proofs.scales, 0)
+    again = Guesses(certifier, Backend(1), formula, coordinates, scales=scales)
+    assert len(assert_true(again)) >= len(margins)
 
 
 def test_verifying_proves_formulas_together_and_no_slower_twin_disagrees(

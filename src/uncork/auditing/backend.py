@@ -39,6 +39,7 @@ class Backend(Device):
     chunk_bytes = 64 << 20  # first guesses held at a time
     block_bytes = 16 << 20  # scores made at a time by one thread: within reach of the caches
     solve_bytes = 16 << 20  # working sets held at a time by one thread
+    again_bytes = 1 << 30  # points that may be held a second time, in other coordinates
 
     def __init__(self, jobs: int | None = None, dtype: Any = np.float32) -> None:
         self.jobs = jobs or _cores()
@@ -116,6 +117,7 @@ class TorchBackend(Backend):
     chunk_bytes = 1 << 30
     block_bytes = 2 << 30
     solve_bytes = 8 << 30
+    again_bytes = 16 << 30
     panel = 16384
     panel_bytes = 24 << 30
     measured_bytes = 1 << 30

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
@@ -45,8 +45,9 @@ class Recorder:
         self._by_input: list[tuple[np.ndarray, np.ndarray]] = []
         self._waiting = 0
         self.guess: Guess | None = None  # the first guess of every class, and how it is proven
-        self._guesses: Iterator[Proven] | None = None
+        self._guesses: Generator[Proven] | None = None
         self._guessed = 0  # classes below this one have been looked at
+        self._same_guess = False  # whether the formula's guess is that of the space's own points
 
     def use_formula(self, space: Space) -> None:
         """Store first guesses as a formula, where the formula is smaller than the head."""
@@ -61,7 +62,7 @@ class Recorder:
             centre = self.certifier.products.centre if folded else guess.coordinates.centre
             self.proofs.formula = formula(space, guess, centre)
             if self.proofs.formula is not None:
-                self.guess = guess
+                self.guess, self._same_guess = guess, not guess.weighted
 
     def take_over(self, earlier: Proofs) -> None:
         """Start from another audit's proofs, each checked again."""
@@ -114,9 +115,8 @@ class Recorder:
         """An input (n, latent) for each class; certified at the next flush."""
         if not len(classes):
             return
-        # The formula's own guess may be a better one than the space's: then these are stored.
-        same = self.guess is None or not self.guess.weighted
-        if formula and same and self.proofs.formula is not None:
+        # The formula may be of another guess than the space's: then these inputs are stored.
+        if formula and self._same_guess:
             self._by_formula.append(np.asarray(classes))
         else:
             stored = inputs if isinstance(inputs, np.ndarray) else self.backend.get(inputs)
@@ -131,6 +131,9 @@ class Recorder:
         formula, self._by_formula = self._by_formula, []
         stored, self._by_input = self._by_input, []
         self._waiting = 0
+        if self._guesses is not None:
+            self._guesses.close()  # what was not waited for is not computed
+            self.guess = self._guesses = None
         if formula:
             self._flush_formula(np.concatenate(formula))
         if stored:
@@ -150,7 +153,9 @@ class Recorder:
                 self.proofs.groups, strict=self.strict,
             ).run()  # fmt: skip
         while len(classes) and self._guessed <= classes.max():
-            found = next(self._guesses)
+            found = next(self._guesses, None)
+            if found is None:
+                break
             good = (found.margins > 0) & found.robust & wanted[found.classes]
             good &= self.proofs.verdicts[found.classes] == Verdict.UNDECIDED
             self.proofs.set_formula(found.classes[good], found.scales[good], found.margins[good])

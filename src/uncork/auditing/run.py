@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from uncork.core.progress import Progress, ProgressBar
 from uncork.domain import Domain
 
 STAGES = ("load", "prepare", "screen", "decide", "certify", "total")
+_LONG_HASH = 256 << 20  # bytes of weights from which on they are hashed beside the search
 _BARS = {"screen": "screening", "decide": "deciding"}  # what progress calls a stage
 
 
@@ -135,6 +137,10 @@ class _Run:
         self.interrupted = self.taken_over = False
         self.was_late = False  # whether the time limit cut the search short
         self.known = 0  # verdicts that an earlier audit brought
+        # Gigabytes take seconds to hash, and hashing needs none of what searching does.
+        self.hashing = threading.Thread(target=lambda: head.fingerprint, daemon=True)
+        if head.weight.nbytes >= _LONG_HASH:
+            self.hashing.start()
 
     def run(self) -> Audit:
         # Searching may overflow on the way to a proposal; a proposal that did is simply refused.
@@ -282,6 +288,8 @@ class _Run:
     def _result(self) -> Audit:
         head, proofs = self.head, self.recorder.proofs
         proofs.set_tied()
+        if self.hashing.is_alive():
+            self.hashing.join()
         self.seconds["certify"] = self.recorder.seconds
         self.seconds["total"] = time.perf_counter() - self.started
         everything = len(self.asked) == head.classes

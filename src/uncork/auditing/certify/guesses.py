@@ -37,7 +37,7 @@ stands for all, after checking that they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,7 @@ _FLOOR, _LARGEST = 1e-10, 1e15
 _TINIEST = 1e-30  # no column that is a bound is smaller: none vanishes in a narrow type
 _ROBUST = 1e-9  # a margin, as a share of the logits' size, that other machines' rounding keeps
 _MOST_OPEN = 32  # pairs of one class in one tile that are settled one by one
+_MOST_FOLDED = 2048  # features whose map from u is undone to verify
 _PAIRS = 1 << 22  # numbers gathered at once to settle them
 
 
@@ -71,16 +72,25 @@ class Coordinates:
 
 
 def coordinates_of(formula: Formula, certifier: Certifier) -> Coordinates | None:
-    """Coordinates for a formula alone: P is near K Kᵀ, and T = K⁻ᵀ. None where it is not so."""
+    """Coordinates for a formula alone: u = M(g − c) with M near K ᵀK, and T = K⁻¹. None where there
+    are none. Nothing here is trusted: what comes of it is measured."""
+    matrix, centre = formula.transform.astype(np.float64), formula.centre
     if not certifier.latent.is_identity:
-        return None
-    matrix = formula.transform.astype(np.float64)
+        if max(matrix.shape) > _MOST_FOLDED:
+            return None
+        latent = certifier.latent.host
+        fold = latent.back(np.eye(len(matrix)), np.zeros((len(matrix), len(matrix)))).rows
+        matrix, centre = np.linalg.lstsq(fold, matrix)[0], centre @ fold
+    matrix = (matrix + matrix.T) / 2
     try:
-        factor = np.linalg.cholesky((matrix + matrix.T) / 2)
-        back = np.linalg.inv(factor).T
+        back = np.linalg.inv(np.linalg.cholesky(matrix)).T
     except np.linalg.LinAlgError:
-        return None
-    return Coordinates(back, formula.centre) if np.isfinite(back).all() else None
+        if len(matrix) > _MOST_FOLDED or not np.isfinite(matrix).all():
+            return None
+        values, vectors = np.linalg.eigh(matrix)
+        kept = values > 1e-7 * values[-1]  # P is stored in float32
+        back = vectors[:, kept] / np.sqrt(values[kept])
+    return Coordinates(back, centre) if np.isfinite(back).all() else None
 
 
 @dataclass(frozen=True)
@@ -129,7 +139,7 @@ class Guesses:
             equal.append(part[same])
         return np.concatenate(equal)
 
-    def run(self) -> Iterator[Proven]:
+    def run(self) -> Generator[Proven]:
         """The classes in order, panel after panel; one that is behind its equals is left out."""
         check_arithmetic()
         with np.errstate(all="ignore"):  # what overflows is refused
@@ -394,7 +404,7 @@ class _Product:
         """Upper bounds on the logits of the classes from b on at the inputs of those from a on,
         the highest for each input: (n,); and with the two exchanged, which the tile says too."""
         a, b = tile
-        left, right = self._panel("left", b), self._panel("right", a)
+        left, right = self._panel("left", b), self._panel("right", a, keep=True)
         beside = None
         if self.bias_columns is not None:
             b_left, h_left = self._bias(b, len(left))
@@ -468,7 +478,7 @@ class _Product:
             error = error + 8 * UNIT * size + TINY
         return np.asarray(score + error + 8 * UNIT * (np.abs(score) + error))
 
-    def _panel(self, side: str, start: int) -> Any:
+    def _panel(self, side: str, start: int, keep: bool = False) -> Any:
         """Points and the columns that ride along, for the classes from `start` on."""
         found = self._panels.get((side, start))
         if found is None:
@@ -480,7 +490,7 @@ class _Product:
             points = self.measured.points[at][:, : self.width]
             columns = (self.left if side == "left" else self.right)[start:stop]
             found = backend.beside(backend.cast(points, self.arithmetic.dtype), columns)
-            if self._hold:
+            if self._hold or keep:
                 self._panels[side, start] = found
         return found
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from uncork.auditing.backend import physical_memory
 from uncork.auditing.certify.guesses import Coordinates
 from uncork.auditing.folded import Folded
 from uncork.auditing.proofs.formula import Formula
@@ -63,7 +62,7 @@ def first_guess(space: Space) -> Guess:
     lost = _lost(space, space.points)
     if lost < _WORTH_IT or lost * space.head.classes < _FEW * seen:
         return own
-    if 8 * space.points.shape[0] * seen * space.points.itemsize > physical_memory():
+    if space.head.classes * seen * space.points.itemsize > space.backend.again_bytes:
         return own
     found = _weighted(space, seen)
     if found is None:
