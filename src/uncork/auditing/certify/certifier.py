@@ -111,7 +111,7 @@ class Certifier:
         self, classes: np.ndarray, u: Any, groups: dict[int, np.ndarray]
     ) -> np.ndarray:
         own_groups = {t: self._own_group(t, groups) for t in classes.tolist() if t in groups}
-        inside = self._inside(u)
+        inside = self.inside(u)
         margin = np.full(len(classes), np.nan)
         lowest = np.full(len(classes), np.nan)
         narrow = self.device.single and self.head.features <= MOST_FEATURES32
@@ -154,7 +154,7 @@ class Certifier:
             x = narrow
         return x, self.device.get(row_norms(error, xp))
 
-    def _inside(self, u: Any) -> np.ndarray:
+    def inside(self, u: Any) -> np.ndarray:
         """Whether each u lies in the set it may be chosen from: (n,)."""
         if isinstance(u, np.ndarray):
             return self.base.contains(u)
@@ -244,7 +244,7 @@ class Certifier:
 
     def seen(self, u: Any) -> tuple[Any, np.ndarray, np.ndarray]:
         """x for each u on the device, how far off it may be, and whether u is in its set."""
-        return *self._inputs(u, False), self._inside(u)
+        return *self._inputs(u, False), self.inside(u)
 
     def _is_tilted(self, mixture: Mixture) -> bool:
         return mixture.tilt is not None and mixture.tilt.shape == (self.head.features,)

@@ -87,9 +87,12 @@ class Formula:
         if outline.is_round:
             limit = outline.radius / device.get(row_norms(directions, xp))
         elif np.isfinite(outline.upper).any():
-            lower, upper = (device.put(b.copy()) for b in (outline.lower, outline.upper))
             # 1/room: how much of its side each feature of the direction takes up.
-            taken = xp.where(directions > 0, directions / upper, directions / lower)
+            if (outline.lower == -outline.upper).all():
+                taken = xp.abs(directions) * device.put(1 / outline.upper)
+            else:
+                lower, upper = (device.put(1 / b) for b in (outline.lower, outline.upper))
+                taken = xp.maximum(directions * upper, directions * lower)
             limit = 1 / device.get(xp.max(taken, axis=1))
         else:
             limit = _FAR / device.get(xp.max(xp.abs(directions), axis=1))

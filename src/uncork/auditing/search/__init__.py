@@ -3,12 +3,13 @@
 To add one, write a module with a `PROPOSER` and name it in a list below.
 """
 
-from uncork.auditing.search import centre, equals, exact, reference, rows, screen, tilt
+from uncork.auditing.search import centre, equals, exact, guesses, reference, rows, screen, tilt
 from uncork.auditing.search.proposer import Proposer
 
 # Each is given the classes that those before it left undecided.
 FAST: tuple[Proposer, ...] = (
     equals.PROPOSER,
+    guesses.PROPOSER,
     screen.PROPOSER,
     tilt.PROPOSER,
     centre.PROPOSER,
@@ -24,7 +25,11 @@ REFERENCE: tuple[Proposer, ...] = (
     exact.PROPOSER,
 )
 # The same without deciding: what has no witness then is potentially unargmaxable.
-FAST_APPROXIMATE: tuple[Proposer, ...] = (equals.PROPOSER, screen.PROPOSER)
+FAST_APPROXIMATE: tuple[Proposer, ...] = (
+    equals.PROPOSER,
+    guesses.PROPOSER,
+    screen.PROPOSER,
+)
 REFERENCE_APPROXIMATE: tuple[Proposer, ...] = (reference.BRAID_REFLECT,)
 
 ALGORITHMS = ("fast", "reference")

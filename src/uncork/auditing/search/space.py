@@ -104,10 +104,10 @@ class Space:
         scale[scale == 0] = 1.0
         correlation = covariance / scale / scale[:, None]
         try:
-            factor = np.linalg.cholesky(correlation)
+            factor, inverse = self.backend.factor(correlation)
             if np.diag(factor).min() < 1e-5:
                 raise np.linalg.LinAlgError
-            return self._scaled(np.linalg.inv(factor) / scale, factor * scale[:, None])
+            return self._scaled(inverse / scale, factor * scale[:, None])
         except np.linalg.LinAlgError:
             values, vectors = np.linalg.eigh(correlation)
             return self._on_span(values, vectors, scale)
