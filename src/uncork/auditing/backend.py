@@ -100,6 +100,7 @@ class TorchBackend(Backend):
 
     inputs = 4096
     rows = 16384
+    gather_bytes = 1 << 30
     single = False
     chunk_bytes = 1 << 30
     block_bytes = 2 << 30

@@ -23,6 +23,7 @@ from uncork.auditing.certify.latent import Latent
 from uncork.auditing.certify.products import Device
 from uncork.core.head import Head
 from uncork.core.rigour import UNIT, add_up, gamma, row_norms, up
+from uncork.domain.affine import Constants
 
 _SAFE = 1e100  # no square of a safe number over- or underflows
 
@@ -110,11 +111,31 @@ class Bulk:
         # Below a half, no weight of the mixture is anywhere near zero.
         return float(share) if share <= 0.5 and np.isfinite(share) else None
 
-    def bias_low(self, nudge: float) -> float:
+    def nudges(self, residuals: Any, errors: Any, on: Constants) -> np.ndarray:
+        """`nudge` of many (n, d), on a device; NaN where the argument does not reach: (n,)."""
+        xp, get, width = on.xp, on.device.get, residuals.shape[1]
+        far = self.transform is None
+        if far or (not self.is_full and not (self.defect < 0.5 and self.offset < 0.5)):
+            return np.full(len(residuals), np.nan)
+        with np.errstate(all="ignore"):
+            finite = get(xp.all(xp.isfinite(residuals), axis=1))
+            moved, size, off = (
+                get(row_norms(v, xp))
+                for v in (residuals @ on.put(self.transform).T, residuals, errors)
+            )
+            # As in `_nudge`.
+            rounding = gamma(width + 8) * (self.transform_norm * size)
+            q = up(moved + rounding + self.transform_norm * off, width + 8)
+            room = 1 - self.defect - q * self.offset - 8 * UNIT
+            share = self.reach * (q + self.offset) / room * (1 + 16 * UNIT)
+            near = finite & (room > 0) & (share <= 0.5) & np.isfinite(share)
+        return np.where(near, share, np.nan)
+
+    def bias_low(self, nudge: Any) -> Any:
         """The least bias that the nudged mean row can have (`nudge` as returned above)."""
         low, high = self.bias_range
         spread = (high - low) * 2 * nudge / (1 - nudge)
-        return max(low, self.bias_mean - self.bias_error - spread * (1 + 16 * UNIT))
+        return np.maximum(low, self.bias_mean - self.bias_error - spread * (1 + 16 * UNIT))
 
 
 class _Rows:

@@ -32,6 +32,7 @@ class Device:
     xp: Any = np
     inputs = 1024  # inputs in one product
     rows = 4096  # rows of W in one product
+    gather_bytes = 2 << 20  # rows of W held at a time for mixtures
     single = True  # whether float32 products are worth trying first
 
     def put(self, array: np.ndarray) -> Any:
