@@ -50,6 +50,24 @@ class Device:
         """Some rows of the head in float64: (n, d)."""
         return head.take(classes)
 
+    def columns(self, head: Head | Folded, features: np.ndarray) -> np.ndarray:
+        """Some features of all rows in float64, here: (C, n)."""
+        if head.stored is not None:
+            return np.asarray(head.stored[:, features], dtype=np.float64)
+        at = self.put(features)
+        return np.concatenate([self.get(block[:, at]) for _, block in self.blocks(head)])
+
+    def largest_weight(self, head: Head) -> float:
+        """The largest magnitude of a weight."""
+        return head.largest_weight
+
+    def inverse_root(self, covariance: Any) -> Any | None:
+        """K with K Σ Kᵀ near the identity for a positive definite Σ (n, n), else None."""
+        try:
+            return np.linalg.inv(np.linalg.cholesky(covariance))
+        except np.linalg.LinAlgError:
+            return None
+
 
 @dataclass(frozen=True)
 class Tilted:
