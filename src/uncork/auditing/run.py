@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -167,6 +168,8 @@ class _Run:
 
     def _prepare(self) -> None:
         begun = time.perf_counter()
+        if self.backend.name != "cpu":  # the processor has little to do: hashing takes seconds
+            threading.Thread(target=lambda: self.head.fingerprint, daemon=True).start()
         proofs = self.recorder.proofs
         proofs.groups = equal_classes(self.head, self.backend)
         self.recorder.groups = {int(i): g for g in proofs.groups for i in g.tolist()}

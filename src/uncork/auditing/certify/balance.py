@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,11 +68,17 @@ class Balances:
     def concat(cls, parts: list[Balances], device: Device) -> Balances:
         if len(parts) == 1:
             return parts[0]
-        linear = zip(*(part.linear for part in parts), strict=True)
-        fixed = zip(*((*part.fixed, part.total, part.total_error) for part in parts), strict=True)
+
+        def joined(pick: Callable[[Balances], np.ndarray]) -> np.ndarray:
+            return np.concatenate([pick(part) for part in parts])
+
         return cls(
-            *(device.xp.concat(list(arrays), axis=0) for arrays in linear),
-            *(np.concatenate(arrays) for arrays in fixed),
+            device.xp.concat([part.residual for part in parts], axis=0),
+            device.xp.concat([part.error for part in parts], axis=0),
+            joined(lambda part: part.constant),
+            joined(lambda part: part.constant_error),
+            joined(lambda part: part.total),
+            joined(lambda part: part.total_error),
             device,
         )
 
@@ -86,9 +93,14 @@ class Balances:
     def at(self, rows: np.ndarray) -> Balances:
         """Some of them."""
         index = self.device.put(rows)
-        fixed = (*self.fixed, self.total, self.total_error)
         return Balances(
-            *(a[index] for a in self.linear), *(a[rows] for a in fixed), self.device
+            self.residual[index],
+            self.error[index],
+            self.constant[rows],
+            self.constant_error[rows],
+            self.total[rows],
+            self.total_error[rows],
+            self.device,
         )
 
     def plus(self, other: Balances) -> Balances:

@@ -114,14 +114,14 @@ class Bulk:
     def nudges(self, residuals: Any, errors: Any, on: Constants) -> np.ndarray:
         """`nudge` of many (n, d), on a device; NaN where the argument does not reach: (n,)."""
         xp, get, width = on.xp, on.device.get, residuals.shape[1]
-        far = self.transform is None
-        if far or (not self.is_full and not (self.defect < 0.5 and self.offset < 0.5)):
+        close = self.defect < 0.5 and self.offset < 0.5
+        if self.transform is None or not (self.is_full or close):
             return np.full(len(residuals), np.nan)
+        turn = on.put(self.transform).T
         with np.errstate(all="ignore"):
             finite = get(xp.all(xp.isfinite(residuals), axis=1))
             moved, size, off = (
-                get(row_norms(v, xp))
-                for v in (residuals @ on.put(self.transform).T, residuals, errors)
+                get(row_norms(v, xp)) for v in (residuals @ turn, residuals, errors)
             )
             # As in `_nudge`.
             rounding = gamma(width + 8) * (self.transform_norm * size)
@@ -230,9 +230,7 @@ def _inverse_root_on_span(covariance: Any, rank: int, device: Device) -> Any | N
     return None if again is None else again @ device.put(transform)
 
 
-def _bounds(
-    rows: _Rows, centre: np.ndarray, transform: Any
-) -> tuple[float, float, float, float]:
+def _bounds(rows: _Rows, centre: np.ndarray, transform: Any) -> tuple[float, float, float, float]:
     """Rigorous ‖K‖, η, ‖v̄‖ and M for this centre and transform."""
     device, count, width = rows.device, rows.count, rows.width
     xp = device.xp

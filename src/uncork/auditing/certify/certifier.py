@@ -21,7 +21,7 @@ its support and what it contains, the domain says itself: it is trusted as this 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -38,16 +38,13 @@ from uncork.core.head import Head
 from uncork.core.rigour import (
     LARGEST,
     SMALLEST,
-    TINY,
-    UNIT,
     add_up,
     check_arithmetic,
     integers,
     lower_float,
-    mul_up,
     row_norms,
 )
-from uncork.domain import Domain, Unbounded
+from uncork.domain import Domain
 
 EXACT_PAIRS = 20_000  # pairs (input, class) settled in integers before a block is refused
 _EXACT_SIZE = 200_000  # numbers in a mixture's rows up to which it is also tried exactly

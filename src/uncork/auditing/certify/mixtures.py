@@ -112,9 +112,7 @@ class ManyMixtures:
 
     # What mixtures leave
 
-    def _named(
-        self, classes: np.ndarray, own: Any, at: np.ndarray, named: _Named
-    ) -> Balances:
+    def _named(self, classes: np.ndarray, own: Any, at: np.ndarray, named: _Named) -> Balances:
         """The balance of the classes named one by one, mixtures in order of their lengths."""
         row = 8 * self.head.features
         budget = max(1, self.device.gather_bytes // row)  # rows at a time
@@ -290,7 +288,7 @@ class ManyMixtures:
         slack = self.base.supports(none, seen.error, self.device).value
         least = value - slack + seen.constant - seen.constant_error
         clearly = least > 1e-9 * (terms + np.abs(seen.constant)) + 1e-290
-        return infinite | (clearly & np.isfinite(least))
+        return np.asarray(infinite | (clearly & np.isfinite(least)))
 
 
 @dataclass

@@ -30,7 +30,6 @@ def upper_bound(
     return support + constant + slack + rounding
 
 
-
 def upper_bounds(
     domain: Domain,
     residuals: Any,

@@ -197,7 +197,9 @@ def nonnegative_least_squares(backend: Backend, gram: Any, right: Any) -> Any:
                           right * on)  # fmt: skip
         y = (gram @ x[:, :, None])[:, :, 0] - right
     else:
-        one = [one_least_squares(*pair) for pair in zip(*map(backend.get, (gram, right)), strict=True)]
+        one = [
+            one_least_squares(*pair) for pair in zip(*map(backend.get, (gram, right)), strict=True)
+        ]
         result[index(live)] = backend.put(np.array(one))
     return xp.where(result > 0, result * scale, xp.zeros_like(result))
 
