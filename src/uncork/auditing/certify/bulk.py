@@ -193,7 +193,8 @@ def _whiten(rows: _Rows, centre: np.ndarray) -> Any | None:
 def _inverse_root(covariance: Any, rank: int, device: Device) -> Any | None:
     """Where rows span fewer dimensions than they have features, by as many of these: (rank, d)."""
     width = len(covariance)
-    spread = device.get(device.xp.sum(covariance * device.put(np.eye(width)), axis=1))
+    diagonal = device.put(np.arange(width))
+    spread = device.get(covariance[diagonal, diagonal])
     if rank == width:
         return device.inverse_root(covariance) if spread.min() > 1 / _SAFE else None
     kept = np.flatnonzero(spread)
@@ -258,7 +259,8 @@ def _bounds(rows: _Rows, centre: np.ndarray, transform: Any) -> tuple[float, flo
             drift += float(errors.sum())
         # Sums over all rows, of squares of their d entries; and what squares lost to underflow.
         share, roundings = gamma(count + 8), count + width + 64
-        moment = moment_sum / count - device.put(np.eye(len(transform)))
+        moment, diagonal = moment_sum / count, device.put(np.arange(len(transform)))
+        moment[diagonal, diagonal] -= 1.0
         far = float(row_norms(moment.reshape(1, -1), xp)[0]) + width * UNIT * 4
         defect = up(far + (2 * share * energy + leak) / count, roundings)
         middle_off = float(row_norms(mean[None])[0])

@@ -56,7 +56,7 @@ class ManyMixtures:
         sane = named.sane & np.array(fits, dtype=bool)
         for k in np.flatnonzero(sane & exact & ~tilts).tolist():
             leads[k] = self.certifier.exact_mixture(int(classes[k]), mixtures[k])
-        row = 8 * max(self.head.features, self.latent.width)
+        row = 4 * 8 * max(self.head.features, self.latent.width)  # and some arrays like it
         most = int(np.clip(self.device.gather_bytes // row, 1, _MOST))
         for tilted in (False, True):
             step = min(most, self.device.inputs) if tilted else most
