@@ -185,7 +185,7 @@ class TorchBackend(Backend):
                 if held is None:
                     shape = (head.classes, head.features)
                     held = self.torch.empty(shape, dtype=part.dtype, device=self.name)
-                held[start : start + step] = part
+                held[start : start + step].copy_(part)
             self._held = (head, held)
         return self._held[1]
 

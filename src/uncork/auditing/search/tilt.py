@@ -31,6 +31,7 @@ _FAR = 3.5  # a tilt that moves the mean further than this leaves too few classe
 _BULK = 0.1  # share of the tilted mixture kept uniform, to absorb rounding
 _ROUNDS = 60
 _CLOSE = 1e-5
+_TOGETHER = 2048  # classes whose parts are sought at once
 _PIVOTS = 40  # rounds of non-negative least squares
 _CHANCES = 3  # of these that may make things worse
 _WIDE = 256  # beyond this many features a working set costs more than products over all classes
@@ -48,11 +49,17 @@ PROPOSER = Proposer("tilt", "decide", propose)
 def tilted_mixtures(space: Space, classes: np.ndarray) -> list[tuple[int, Mixture]]:
     """Mixtures for those of the classes that lie deep inside; the rest are left out."""
     found: list[tuple[int, Mixture]] = []
+    for start in range(0, len(classes), _TOGETHER):
+        found.extend(_tilted(space, classes[start : start + _TOGETHER]))
+    return found
+
+
+def _parts(space: Space, count: int) -> Iterator[slice]:
+    """Of so many classes, as many at a time as there is room for scores of all classes."""
     row = 4 * space.head.classes * space.points.itemsize
     size = int(max(1, space.backend.block_bytes * space.backend.jobs // row))
-    for start in range(0, len(classes), size):
-        found.extend(_tilted(space, classes[start : start + size]))
-    return found
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
 
 
 def _tilted(space: Space, classes: np.ndarray) -> list[tuple[int, Mixture]]:
@@ -65,14 +72,16 @@ def _tilted(space: Space, classes: np.ndarray) -> list[tuple[int, Mixture]]:
     near = np.flatnonzero(lengths < _FAR)
     if not len(near):
         return []
-    y, peaks, gaps = _tilt(space, backend.xp.astype(targets[backend.index(near)], backend.dtype))
+    targets = backend.xp.astype(targets[backend.index(near)], backend.dtype)
+    tilts = [_tilt(space, targets[part]) for part in _parts(space, len(near))]
+    y, peaks, gaps = (np.concatenate(arrays) for arrays in zip(*tilts, strict=True))
     close = gaps < 50 * _CLOSE
     y, peaks, near = y[close], peaks[close], near[close]
-    tilts, middles = _inputs(space, y)
+    inputs, middles = _inputs(space, y)
     # exp(w_i·x − peak) sums to the tilt's share of the weight.
     peaks = peaks + middles - np.log(rest[near] * (1 - _BULK))
     found = []
-    for k, tilt, peak in zip(near.tolist(), tilts, peaks.tolist(), strict=True):
+    for k, tilt, peak in zip(near.tolist(), inputs, peaks.tolist(), strict=True):
         at = np.flatnonzero(weights[k])
         ids, shares = members[k, at].astype(np.int32), weights[k, at]
         bulk = float(rest[k] * _BULK)
@@ -104,12 +113,15 @@ def _sparse_parts(space: Space, classes: np.ndarray) -> tuple[np.ndarray, np.nda
     weights = np.zeros((len(classes), 0))
     count = min(_RIVALS, space.head.classes - len(space.repeats) - 1)
     for _ in range(_PURSUITS):
-        scores = xp.astype(residuals, backend.dtype) @ space.points[:, :inner].T
-        scores[index(np.arange(len(classes))), index(classes)] = -np.inf
-        if len(space.repeats):
-            scores[:, index(space.repeats)] = -np.inf
-        rivals = backend.get(backend.largest(scores, count))
-        del scores
+        found = []
+        for part in _parts(space, len(classes)):
+            scores = xp.astype(residuals[part], backend.dtype) @ space.points[:, :inner].T
+            scores[index(np.arange(scores.shape[0])), index(classes[part])] = -np.inf
+            if len(space.repeats):
+                scores[:, index(space.repeats)] = -np.inf
+            found.append(backend.get(backend.largest(scores, count)))
+            del scores
+        rivals = np.concatenate(found)
         # Those that were of use come first, the others make room.
         order = np.argsort(-weights, axis=1, kind="stable")
         order = order[:, : int((weights > 0).sum(axis=1).max(initial=0))]
@@ -169,39 +181,47 @@ def nonnegative_least_squares(backend: Backend, gram: Any, right: Any) -> Any:
     slack = 1e-11 * xp.max(xp.abs(right), axis=1, keepdims=True)
     result = xp.zeros_like(right)
     live = np.arange(right.shape[0])
-    passive = xp.zeros_like(right) > 0  # may be positive
+    passive = np.zeros(tuple(right.shape), dtype=bool)  # may be positive; the others are zero
     x, y = xp.zeros_like(right), -right
     fewest, chances = np.full(len(live), size + 1), np.full(len(live), _CHANCES)
     for _ in range(_PIVOTS):
-        wrong = xp.where(passive, x, y) < -slack
-        count = backend.get(xp.sum(xp.astype(wrong, xp.int64), axis=1))
-        if (count == 0).any():
+        wrong = backend.get(xp.where(backend.put(passive), x, y) < -slack)
+        count = wrong.sum(axis=1)
+        if not count.all():
             settled, left = np.flatnonzero(count == 0), np.flatnonzero(count)
             result[index(live[settled])] = x[index(settled)]
             live, count, fewest, chances = live[left], count[left], fewest[left], chances[left]
-            at = index(left)
-            gram, right, slack, wrong = gram[at], right[at], slack[at], wrong[at]
-            passive, x = passive[at], x[at]
+            wrong, passive, at = wrong[left], passive[left], index(left)
+            gram, right, slack = gram[at], right[at], slack[at]
         if not len(live):
             break
         chances = np.where(count < fewest, _CHANCES, chances - 1)
         fewest = np.minimum(fewest, count)
-        stuck = np.flatnonzero(chances < 0)
-        if len(stuck):  # Murty: the last alone, which never cycles
-            sides = backend.get(wrong[index(stuck)])
-            last = size - 1 - np.argmax(sides[:, ::-1], axis=1)
-            wrong[index(stuck)] = backend.put(np.arange(size) == last[:, None])
-        passive = xp.where(wrong, ~passive, passive)
-        on = xp.astype(passive, xp.float64)
-        x = backend.solve(gram * on[:, :, None] * on[:, None, :] + unit * (1 - on)[:, :, None],
-                          right * on)  # fmt: skip
+        stuck = np.flatnonzero(chances < 0)  # Murty: the last alone, which never cycles
+        last = size - 1 - np.argmax(wrong[stuck, ::-1], axis=1)
+        wrong[stuck] = np.arange(size) == last[:, None]
+        passive ^= wrong
+        x = _where_passive(backend, gram, right, passive)
         y = (gram @ x[:, :, None])[:, :, 0] - right
     else:
-        one = [
-            one_least_squares(*pair) for pair in zip(*map(backend.get, (gram, right)), strict=True)
-        ]
-        result[index(live)] = backend.put(np.array(one))
+        pairs = zip(backend.get(gram), backend.get(right), strict=True)
+        result[index(live)] = backend.put(np.array([one_least_squares(*pair) for pair in pairs]))
     return xp.where(result > 0, result * scale, xp.zeros_like(result))
+
+
+def _where_passive(backend: Backend, gram: Any, right: Any, passive: np.ndarray) -> Any:
+    """x with (G x − c)_i = 0 where passive, and zero elsewhere: (n, m)."""
+    xp, index = backend.xp, backend.index
+    most = max(1, int(passive.sum(axis=1).max()))
+    order = np.argsort(~passive, axis=1, kind="stable")[:, :most]  # those first: the rest is small
+    held = backend.put(np.take_along_axis(passive, order, axis=1).astype(np.float64))
+    at, rows = index(order), index(np.arange(len(order)))
+    some = gram[rows[:, None, None], at[:, :, None], at[:, None, :]]
+    some = some * held[:, :, None] * held[:, None, :]
+    some = some + backend.put(np.eye(most)) * (1 - held)[:, :, None]
+    x = xp.zeros_like(right)
+    x[rows[:, None], at] = backend.solve(some, right[rows[:, None], at] * held)
+    return x
 
 
 def one_least_squares(gram: np.ndarray, right: np.ndarray) -> np.ndarray:
