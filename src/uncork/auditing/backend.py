@@ -26,6 +26,7 @@ from uncork.auditing.gpu import gpu_available
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 
+_UPLOAD_BYTES = 256 << 20  # of a weight brought to the GPU in one go
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _SHORT = 512  # terms up to which writing a sum down takes longer than making it
@@ -113,6 +114,7 @@ class TorchBackend(Backend):
 
     inputs = 4096
     rows = 16384
+    gather_bytes = 1 << 30
     single = False
     chunk_bytes = 1 << 30
     block_bytes = 2 << 30
@@ -242,18 +244,46 @@ class TorchBackend(Backend):
             return head.fold(self.take(head.head, classes), self)
         return self._weight(head)[self.index(classes)].to(self.torch.float64)
 
+    def columns(self, head: Head | Folded, features: np.ndarray) -> np.ndarray:
+        if isinstance(head, Folded):
+            return super().columns(head, features)
+        return self.get(self._weight(head)[:, self.index(features)].to(self.torch.float64))
+
+    def largest_weight(self, head: Head) -> float:
+        weight = self._weight(head)
+        return max(abs(float(weight.max())), abs(float(weight.min())))
+
+    def inverse_root(self, covariance: Any) -> Any | None:
+        factor, failed = self.torch.linalg.cholesky_ex(covariance)
+        if bool(failed):
+            return None
+        unit = self.torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
+        return self.torch.linalg.solve_triangular(factor, unit, upper=False)
+
     def _weight(self, head: Head) -> Any:
-        """The weight on the GPU in a type as small as stored, where torch has it."""
+        """The weight on the GPU in a type as small as stored, where torch has it; brought there
+        once, a part at a time: it may be mapped from a file larger than memory."""
         if self._held is None or self._held[0] is not head:
-            stored = np.ascontiguousarray(head.weight)
-            if stored.dtype.name == "bfloat16":
-                tensor = self.torch.from_numpy(stored.view(np.int16)).view(self.torch.bfloat16)
-            elif stored.dtype.name in ("float16", "float32", "float64", "int8", "uint8"):
-                tensor = self.torch.from_numpy(stored)
-            else:
-                tensor = self.torch.from_numpy(np.asarray(stored, dtype=np.float64))
-            self._held = (head, tensor.to(self.name))
+            self._held = None  # make room before the next one comes
+            step = max(1, _UPLOAD_BYTES // max(1, head.weight.nbytes // head.classes))
+            held = None
+            for start in range(0, head.classes, step):
+                part = self._stored(head.weight[start : start + step])
+                if held is None:
+                    shape = (head.classes, head.features)
+                    held = self.torch.empty(shape, dtype=part.dtype, device=self.name)
+                held[start : start + step].copy_(part)
+            self._held = (head, held)
         return self._held[1]
+
+    def _stored(self, rows: np.ndarray) -> Any:
+        """Rows as a tensor of their own type, or of float64, here."""
+        rows = np.array(rows, order="C")  # torch does not want arrays that cannot be written to
+        if rows.dtype.name == "bfloat16":
+            return self.torch.from_numpy(rows.view(np.int16)).view(self.torch.bfloat16)
+        if rows.dtype.name in ("float16", "float32", "float64", "int8", "uint8"):
+            return self.torch.from_numpy(rows)
+        return self.torch.from_numpy(rows.astype(np.float64))
 
 
 @functools.cache

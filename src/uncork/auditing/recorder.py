@@ -12,6 +12,7 @@ import numpy as np
 from uncork.auditing.backend import Backend
 from uncork.auditing.certify.certifier import Certifier
 from uncork.auditing.certify.guesses import Guesses, Proven
+from uncork.auditing.certify.verify import mixture_leads
 from uncork.auditing.folded import Folded
 from uncork.auditing.proofs.formula import Formula, to_single
 from uncork.auditing.proofs.proofs import Proofs
@@ -227,7 +228,7 @@ class Recorder:
             if not proposals:
                 break
             tried = [(t, _narrow(m) if narrow else m) for t, m in proposals]
-            leads = self.certifier.mixtures([t for t, _ in tried], [m for _, m in tried])
+            leads = mixture_leads(self.certifier, tried, self.backend)
             for (t, mixture), lead in zip(tried, leads.tolist(), strict=True):
                 if lead >= 0:
                     self.proofs.set_mixture(t, mixture, lead)

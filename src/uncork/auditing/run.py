@@ -103,7 +103,7 @@ def audit(
     domain = domain or head.domain
     affine = domain.affine(head.features)
     with np.errstate(all="ignore"):
-        unit = magnitude_unit(searched(head, affine), backend)
+        unit = magnitude_unit(searched(head, affine, backend), backend)
     if backend.name == "cpu" and not 1e-9 < unit < 1e9:
         backend = Backend(jobs, np.float64)  # magnitudes whose squares float32 cannot hold
     if algorithm == "reference" and (affine.steps or not approximate):
@@ -176,8 +176,10 @@ class _Run:
 
     def _prepare(self) -> None:
         begun = time.perf_counter()
+        if self.backend.name != "cpu":  # the processor has little to do: hashing takes seconds
+            threading.Thread(target=lambda: self.head.fingerprint, daemon=True).start()
         proofs = self.recorder.proofs
-        proofs.groups = equal_classes(self.head)
+        proofs.groups = equal_classes(self.head, self.backend)
         self.recorder.groups = {int(i): g for g in proofs.groups for i in g.tolist()}
         if self.resume is not None:
             self._take_over(self.resume)

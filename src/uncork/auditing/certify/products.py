@@ -36,6 +36,7 @@ class Device:
     xp: Any = np
     inputs = 1024  # inputs in one product
     rows = 4096  # rows of W in one product
+    gather_bytes = 2 << 20  # rows of W held at a time for mixtures
     single = True  # whether float32 products are worth trying first
     panel = 2048  # classes on either side of a tile of the product of all first guesses
     panel_bytes = 512 << 20  # held of its panels at a time
@@ -102,6 +103,24 @@ class Device:
     def squares(self, rows: Any) -> Any:
         """Σ_j a_ij² for every row: (n,)."""
         return np.einsum("ij,ij->i", rows, rows)
+
+    def columns(self, head: Head | Folded, features: np.ndarray) -> np.ndarray:
+        """Some features of all rows in float64, here: (C, n)."""
+        if head.stored is not None:
+            return np.asarray(head.stored[:, features], dtype=np.float64)
+        at = self.put(features)
+        return np.concatenate([self.get(block[:, at]) for _, block in self.blocks(head)])
+
+    def largest_weight(self, head: Head) -> float:
+        """The largest magnitude of a weight."""
+        return head.largest_weight
+
+    def inverse_root(self, covariance: Any) -> Any | None:
+        """K with K Σ Kᵀ near the identity for a positive definite Σ (n, n), else None."""
+        try:
+            return np.linalg.inv(np.linalg.cholesky(covariance))
+        except np.linalg.LinAlgError:
+            return None
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class Space:
     ) -> None:
         view = domain.affine(head.features)
         view, self.origin = _about_zero(view, head)
-        self.head, self.domain, self.backend = searched(head, view), view.base, backend
+        self.head, self.domain, self.backend = searched(head, view, backend), view.base, backend
         self.representative = np.arange(head.classes)  # the first of each group of equal classes
         for group in groups:
             self.representative[group] = group[0]
