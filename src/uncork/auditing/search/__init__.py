@@ -3,12 +3,13 @@
 To add one, write a module with a `PROPOSER` and name it in a list below.
 """
 
-from uncork.auditing.search import centre, equals, exact, reference, rows, screen, tilt
+from uncork.auditing.search import centre, equals, exact, reference, rows, screen, tilt, winners
 from uncork.auditing.search.proposer import Proposer
 
 # Each is given the classes that those before it left undecided.
 FAST: tuple[Proposer, ...] = (
     equals.PROPOSER,
+    winners.PROPOSER,
     screen.PROPOSER,
     tilt.PROPOSER,
     centre.PROPOSER,
