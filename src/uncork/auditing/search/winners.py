@@ -43,6 +43,7 @@ _PIVOTS = 12  # for each feature, then a class is left to others
 _INSIDE = 1 - 1e-7  # Σ λ of a class that is not on the surface
 _FLAT = 1e-7
 _NOTHING = 1e-13
+_SLACK = 1e-5
 
 _IS_OPEN, _IS_OPTIMAL, _IS_COVERED = 0, 1, 2
 
@@ -171,6 +172,8 @@ class _Deciding:
         """Bases of artificial rows ±e_j, whatever sign each class has there."""
         xp, width = self.xp, self.space.width
         targets = xp.astype(self.space.precise(classes), xp.float64)
+        if self.space.lifted:  # beaten by a hair more than needed: rounding takes it back
+            targets = xp.concat([targets[:, :-1], targets[:, -1:] + _SLACK], axis=1)
         signs = xp.where(targets < 0, -xp.ones_like(targets), xp.ones_like(targets))
         identity = self.backend.put(np.eye(width))
         held = np.full((len(classes), width), -1, dtype=np.int64)
