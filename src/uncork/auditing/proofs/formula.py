@@ -86,7 +86,7 @@ class Formula:
         xp, outline = device.xp, domain.outline(directions.shape[1])
         if outline.is_round:
             limit = outline.radius / device.get(row_norms(directions, xp))
-        elif np.isfinite(outline.upper).any():
+        elif outline.has_sides:
             lower, upper = (device.put(b.copy()) for b in (outline.lower, outline.upper))
             # 1/room: how much of its side each feature of the direction takes up.
             taken = xp.where(directions > 0, directions / upper, directions / lower)
