@@ -66,8 +66,9 @@ def _hints(space: Space, classes: np.ndarray, search: Search) -> Any:
 
 
 def working_set_size(space: Space, factor: float = 1.0) -> int:
-    """Rows in a working set: three times the width, twice for wide heads, where rows cost more."""
-    size = (3 if space.width <= 512 else 2) * space.width
+    """Rows in a working set: three times the width, twice for wide heads, where rows cost more.
+    Coordinates that no class sees take sides of the box to hold, and as many rows again."""
+    size = (3 if space.width <= 512 else 2) * (space.width + space.unseen)
     return min(int(factor * size), space.head.classes - len(space.repeats) - 1)
 
 

@@ -325,8 +325,9 @@ class Space:
         """
         xp, put = self.backend.xp, self.backend.asarray
         metric, scale = self._metric
-        bounds = _shrunk(self.outline.lower, self.outline.upper), -_shrunk(
-            -self.outline.upper, -self.outline.lower
+        bounds = (
+            _shrunk(self.outline.lower, self.outline.upper),
+            -_shrunk(-self.outline.upper, -self.outline.lower),
         )
         low, high = (put(bound / scale) for bound in bounds)
         x = x * put(1 / scale)
@@ -345,12 +346,16 @@ class Space:
     def _metric(self) -> tuple[Any, np.ndarray]:
         """The rows' covariance in features scaled to one another, its largest eigenvalue one, on
         the device (d, d); and those scales (d,)."""
-        covariance = self.from_input @ self.from_input.T
-        spread = np.sqrt(np.diag(covariance))
-        scale = 1 / np.where(spread > 0, spread, 1.0)
-        covariance = covariance * scale * scale[:, None]
-        size = float(np.linalg.eigvalsh(covariance)[-1])
-        return self.backend.asarray(covariance / (size or 1.0)), scale
+        largest = np.abs(self.from_input).max(axis=1, initial=0.0)  # their squares may overflow
+        largest = np.where(largest > 0, largest, 1.0)
+        rows = self.from_input / largest[:, None]
+        spread = np.linalg.norm(rows, axis=1)
+        spread = np.where(spread > 0, spread, 1.0)
+        rows, scale = rows / spread[:, None], 1 / (largest * spread)
+        correlation = rows @ rows.T
+        if not (np.isfinite(correlation).all() and np.isfinite(scale).all() and (scale > 0).all()):
+            return self.backend.asarray(np.eye(self.features)), np.ones(self.features)
+        return self.backend.asarray(correlation / np.linalg.norm(correlation, 2)), scale
 
     # The domain as rows
 

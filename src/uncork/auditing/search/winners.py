@@ -50,7 +50,7 @@ _IS_OPEN, _IS_OPTIMAL, _IS_COVERED = 0, 1, 2
 
 def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Proposal]:
     """Decide nearly every class where few can win; leave all of them alone where most can."""
-    if not _fits(space, classes):
+    if not fits(space, classes):
         return
     deciding = _Deciding(space, classes)
     yield from deciding.first_winners()
@@ -61,12 +61,13 @@ def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Propo
 PROPOSER = Proposer("winners", "screen", propose)
 
 
-def _fits(space: Space, classes: np.ndarray) -> bool:
-    if space.width > _WIDE or len(classes) < _FEWEST:
+def fits(space: Space, classes: np.ndarray) -> bool:
+    """Whether so few features and so few winners are to be expected that this is worth it."""
+    if space.width > _WIDE or len(classes) < max(_FEWEST, 1):
         return False
     if space.ball_cone() is not None or not space.outline.exact:
         return False  # a cone that is not flat has no finite list of sides
-    sample = np.random.default_rng(0).choice(classes, _SAMPLE, replace=False)
+    sample = np.random.default_rng(0).choice(classes, min(_SAMPLE, len(classes)), replace=False)
     first = winners(space, space.directions(first_inputs(space, sample)))
     return float((first == space.representative[sample]).mean()) <= _MOST_WIN
 
@@ -178,9 +179,7 @@ class _Deciding:
         identity = self.backend.put(np.eye(width))
         held = np.full((len(classes), width), -1, dtype=np.int64)
         prices = xp.full_like(targets, _ARTIFICIAL)
-        return _Bases(
-            targets, held, signs[:, :, None] * identity[None], prices, xp.abs(targets)
-        )
+        return _Bases(targets, held, signs[:, :, None] * identity[None], prices, xp.abs(targets))
 
     def _solve(self, bases: _Bases) -> tuple[np.ndarray, np.ndarray]:
         """Pivot every basis until it covers its class or is optimal; positions of both kinds."""
@@ -221,9 +220,7 @@ class _Deciding:
             found.append((t, Mixture(own[at], share[at], bulk=rest)))
         return found
 
-    def _price(
-        self, classes: np.ndarray, bases: _Bases
-    ) -> Generator[Proposal, None, np.ndarray]:
+    def _price(self, classes: np.ndarray, bases: _Bases) -> Generator[Proposal, None, np.ndarray]:
         """Hold the prices of separated classes against all; returns which to go on with."""
         if not len(classes):
             return np.empty(0, dtype=np.int64)
