@@ -376,12 +376,12 @@ class Space:
         norms = np.linalg.norm(joined, axis=1, keepdims=True)
         return joined / np.where(norms > 0, norms, 1.0)
 
-    @property
+    @cached_property
     def has_walls(self) -> bool:
         """Whether sides of a box are so near or so far that inputs meet them sideways."""
-        if not self.outline.is_box or not self._sides_count:
-            return False
         free = np.isnan(self.fixed)
+        if not self.outline.is_box or not self._sides_count or not free.any():
+            return False
         bounds = np.concatenate([-self.outline.lower[free], self.outline.upper[free]])
         return not 0 < bounds.max() <= _EVEN * bounds.min() < np.inf
 
