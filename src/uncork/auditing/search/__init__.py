@@ -3,7 +3,17 @@
 To add one, write a module with a `PROPOSER` and name it in a list below.
 """
 
-from uncork.auditing.search import centre, equals, exact, reference, rows, screen, tilt, winners
+from uncork.auditing.search import (
+    centre,
+    equals,
+    exact,
+    projection,
+    reference,
+    rows,
+    screen,
+    tilt,
+    winners,
+)
 from uncork.auditing.search.proposer import Proposer
 
 # Each is given the classes that those before it left undecided.
@@ -11,6 +21,7 @@ FAST: tuple[Proposer, ...] = (
     equals.PROPOSER,
     winners.PROPOSER,
     screen.PROPOSER,
+    projection.PROPOSER,
     tilt.PROPOSER,
     centre.PROPOSER,
     rows.PROPOSER,
