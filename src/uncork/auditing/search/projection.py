@@ -76,7 +76,7 @@ class _Nearest:
             height = self.targets[:, -1:] + _SLACK
             self.targets = self.xp.concat([self.targets[:, :-1], height], axis=1)
         norms = self.xp.sum(self.points * self.points, axis=1)
-        self.reach = float(self.xp.max(norms)) ** 0.5
+        self.reach = float(self.xp.max(norms)) ** 0.5 or 1.0
         # The largest eigenvalue of UᵀU: the whitened part is C·I, the bias is one more direction.
         self.curve = (2.0 if space.lifted else 1.0) * space.head.classes
         self.out = self.backend.index(space.repeats)
