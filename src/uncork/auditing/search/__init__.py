@@ -4,6 +4,7 @@ To add one, write a module with a `PROPOSER` and name it in a list below.
 """
 
 from uncork.auditing.search import (
+    alike,
     centre,
     equals,
     exact,
@@ -23,6 +24,7 @@ FAST: tuple[Proposer, ...] = (
     screen.PROPOSER,
     projection.PROPOSER,
     tilt.PROPOSER,
+    alike.PROPOSER,
     centre.PROPOSER,
     rows.PROPOSER,
     exact.PROPOSER,

@@ -36,15 +36,17 @@ _FACTORS = (1.0, 3.0)  # sizes of working sets: a class that one leaves open get
 
 def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Proposal]:
     for factor in _FACTORS:
-        yield from _propose_in_batches(space, search.undecided(classes), search, factor)
+        yield from propose_in_batches(space, search.undecided(classes), search, factor)
 
 
 PROPOSER = Proposer("centre", "decide", propose)
 
 
-def _propose_in_batches(
+def propose_in_batches(
     space: Space, classes: np.ndarray, search: Search, factor: float
 ) -> Iterator[Proposal]:
+    """Decide classes with working sets of one size, as many at a time as there are threads."""
+
     def work(batch: tuple[np.ndarray, Any]) -> tuple[Proposal, ...]:
         return () if search.late() else decide_batch(space, *batch, factor, search.late)
 
