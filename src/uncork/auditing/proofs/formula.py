@@ -86,7 +86,7 @@ class Formula:
         xp, outline = device.xp, domain.outline(directions.shape[1])
         if outline.is_round:
             limit = outline.radius / device.get(row_norms(directions, xp))
-        elif np.isfinite(outline.upper).any():
+        elif outline.has_sides:
             # 1/room: how much of its side each feature of the direction takes up.
             if (outline.lower == -outline.upper).all():
                 taken = xp.abs(directions) * device.put(1 / outline.upper)

@@ -3,15 +3,30 @@
 To add one, write a module with a `PROPOSER` and name it in a list below.
 """
 
-from uncork.auditing.search import centre, equals, exact, guesses, reference, rows, screen, tilt
+from uncork.auditing.search import (
+    alike,
+    centre,
+    equals,
+    exact,
+    guesses,
+    projection,
+    reference,
+    rows,
+    screen,
+    tilt,
+    winners,
+)
 from uncork.auditing.search.proposer import Proposer
 
 # Each is given the classes that those before it left undecided.
 FAST: tuple[Proposer, ...] = (
     equals.PROPOSER,
+    winners.PROPOSER,
     guesses.PROPOSER,
     screen.PROPOSER,
+    projection.PROPOSER,
     tilt.PROPOSER,
+    alike.PROPOSER,
     centre.PROPOSER,
     rows.PROPOSER,
     exact.PROPOSER,
