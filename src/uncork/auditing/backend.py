@@ -27,6 +27,7 @@ from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 
 _UPLOAD_BYTES = 256 << 20  # of a weight brought to the GPU in one go
+_ONE_BY_ONE = 1024  # the width beyond which a GPU solves systems one at a time
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _SHORT = 512  # terms up to which writing a sum down takes longer than making it
@@ -225,6 +226,10 @@ class TorchBackend(Backend):
         return self.torch.topk(values, min(count, values.shape[1]), dim=1, sorted=False).indices
 
     def solve(self, matrices: Any, vectors: Any) -> Any:
+        if matrices.shape[0] > 1 and matrices.shape[1] > _ONE_BY_ONE:
+            # Batched solvers are made for small matrices; a large one fills the device alone.
+            pairs = zip(matrices, vectors, strict=True)
+            return self.torch.cat([self.solve(m[None], v[None]) for m, v in pairs])
         factor, failed = self.torch.linalg.cholesky_ex(matrices)
         result = self.torch.cholesky_solve(vectors[..., None], factor)[..., 0]
         result[failed > 0] = float("nan")
