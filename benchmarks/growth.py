@@ -1,11 +1,16 @@
-"""How the audit's cost grows with classes and with features: python -m benchmarks.growth"""
+"""How the audit's cost grows with classes and with features: python -m benchmarks.growth
+
+Where most classes are lost: python -m benchmarks.growth few [most classes]"""
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import uncork
 from benchmarks.heads import planted_head
@@ -13,6 +18,9 @@ from benchmarks.heads import planted_head
 CLASSES = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000)
 FEATURES = (16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096)
 AT_FEATURES, AT_CLASSES = 64, 8_000
+FEW_CLASSES = (50_000, 100_000, 200_000, 400_000, 800_000)
+FEW_FEATURES = 10
+FEW_PLOT = Path(__file__).parent.parent / "docs" / "images" / "growth-few.png"
 PLOT = Path(__file__).parent.parent / "docs" / "images" / "growth.png"
 
 
@@ -61,5 +69,57 @@ def draw(rows: list[dict[str, Any]]) -> None:
     figure.savefig(PLOT, dpi=150)
 
 
+def lost_head(classes: int, features: int, seed: int = 0) -> uncork.Head:
+    """Normal rows, each shortened to between 0.4 and 1 of its length: most are inside the hull."""
+    rng = np.random.default_rng(seed)
+    weight = rng.standard_normal((classes, features)) * rng.uniform(0.4, 1, (classes, 1))
+    return uncork.Head(weight.astype(np.float32))
+
+
+def measure_few(most: int = FEW_CLASSES[-1]) -> list[dict[str, Any]]:
+    """Audits of heads of few features, most of whose classes are lost, a row each."""
+    rows = []
+    for classes in (count for count in FEW_CLASSES if count <= most):
+        head = lost_head(classes, FEW_FEATURES)
+        start, processor = time.perf_counter(), time.process_time()
+        audit = uncork.audit(head, device="cpu")
+        row = {
+            "classes": classes, "features": FEW_FEATURES,
+            "seconds": round(time.perf_counter() - start, 3),
+            "processor seconds": round(time.process_time() - processor, 3),
+            "stages": {k: round(v, 3) for k, v in audit.seconds.items() if k != "load"},
+            "counts": audit.counts,
+        }  # fmt: skip
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    draw_few(rows)
+    return rows
+
+
+def draw_few(rows: list[dict[str, Any]]) -> None:
+    """Processor seconds beside C² and C·E, both from the first point on."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.5, 4), layout="constrained")
+    panel = figure.subplots()
+    classes = np.array([row["classes"] for row in rows], dtype=np.float64)
+    winners = np.array([row["counts"]["argmaxable"] for row in rows], dtype=np.float64)
+    seconds = np.array([row["processor seconds"] for row in rows])
+    panel.loglog(classes, seconds, marker="o", lw=2, label="audit")
+    for name, cost in (("C²", classes**2), ("C·E", classes * winners)):
+        panel.loglog(classes, seconds[0] * cost / cost[0], ls="--", lw=1, label=name)
+    panel.set(
+        xlabel="classes C", ylabel="processor seconds",
+        title=f"{FEW_FEATURES} features, E classes can win",
+    )  # fmt: skip
+    panel.grid(alpha=0.3)
+    panel.legend()
+    FEW_PLOT.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(FEW_PLOT, dpi=150)
+
+
 if __name__ == "__main__":
-    measure_growth()
+    if sys.argv[1:2] == ["few"]:
+        measure_few(*map(int, sys.argv[2:3]))
+    else:
+        measure_growth()

@@ -89,6 +89,73 @@ def planted_head(
     return Planted(head, np.sort(inside), np.sort(np.column_stack([copies, originals]), axis=1))
 
 
+def trained_like_head(
+    classes: int,
+    features: int,
+    *,
+    untrained: int = 0,
+    reserved: int = 0,
+    dtype: str = "float32",
+    norm: bool = False,
+    even: bool = False,
+    seed: int = 0,
+    device: str = "cpu",
+) -> Planted:
+    """Rows as a trained language model's head has them, made with torch, on a GPU in seconds.
+
+    64 to a cluster, a quarter of each row its cluster's; a decaying spectrum, rotated; lengths 1:3
+    about a shared mean. `untrained` rows lie near the mean, `reserved` ones are all equal, near it
+    too: both are lost. `norm`: what arrives is what leaves an RMSNorm with a gain; else unbounded.
+    `even`: rows of length one and nothing else, so that every one is argmaxable.
+    """
+    import torch
+
+    torch.manual_seed(seed)
+    here = {"device": device, "dtype": torch.float32}
+    spectrum = (1 + torch.arange(features, **here) / (features / 20)) ** -0.5
+    turn = torch.linalg.qr(torch.randn(features, features, **here)).Q
+    mean = 0.02 * torch.randn(features, **here)
+    clusters = torch.randn(-(-classes // 64), features, **here)
+    stored = torch.empty((classes, features), dtype=getattr(torch, dtype))
+    step = max(1, (1 << 28) // features)
+    for start in range(0, classes, step):
+        count = min(step, classes - start)
+        rows = torch.randn(count, features, **here)
+        if not even:
+            mine = torch.arange(start, start + count, device=device) % len(clusters)
+            rows = 0.5 * clusters[mine] + 0.866 * rows
+            rows = (rows * spectrum) @ turn
+        rows /= rows.norm(dim=1, keepdim=True)
+        if not even:
+            rows = rows * (1 + 2 * torch.rand(count, 1, **here)) * 0.5 + mean
+        stored[start : start + count] = rows.to(stored.dtype)
+    rng = np.random.default_rng(seed)
+    special = rng.permutation(classes)[: untrained + reserved]
+    near = mean + 0.002 * features**-0.5 * torch.randn(untrained + 1, features, **here)
+    near = near.to(stored.dtype).cpu()
+    alike, alone = np.sort(special[:reserved]), np.sort(special[reserved:])
+    stored[torch.from_numpy(alike)] = near[-1]
+    stored[torch.from_numpy(alone)] = near[:-1]
+    gain = 0.5 + rng.random(features)
+    head = uncork.Head(
+        _stored(stored),
+        domain=uncork.RMSNorm(gain.astype(np.float32)) if norm else uncork.Unbounded(),
+        source=f"trained-like {classes}x{features}, seed {seed}",
+    )
+    return Planted(head, np.sort(special), np.empty((0, 2), dtype=np.int64))
+
+
+def _stored(tensor: Any) -> np.ndarray:
+    """A torch tensor as NumPy's array of the same bits."""
+    import ml_dtypes
+    import torch
+
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    array: np.ndarray = tensor.numpy()
+    return array
+
+
 def _rows(classes: int, features: int, seed: int, device: str) -> tuple[np.ndarray, np.ndarray]:
     spectrum = (1 + np.arange(features) / (features / 20)) ** -0.75
     if device == "cuda":

@@ -9,8 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from small_heads import quick
-from uncork import Head, Verdict, audit
+from uncork import Head, RMSNorm, Verdict, audit
+from uncork.auditing import duplicates
+from uncork.auditing.backend import TorchBackend
+from uncork.auditing.certify.products import Device
 from uncork.auditing.duplicates import equal_classes
+from uncork.auditing.folded import searched
 
 
 def groups(head: Head) -> list[list[int]]:
@@ -87,3 +91,22 @@ def test_of_equal_rows_the_largest_bias_decides() -> None:
     assert list(found.verdicts) == [
         Verdict.UNARGMAXABLE, Verdict.TIED, Verdict.TIED, Verdict.ARGMAXABLE,
     ]  # fmt: skip
+
+
+def test_classes_that_inputs_cannot_tell_apart_are_equal_as_these_see_them_on_torch_too() -> None:
+    backend = pytest.importorskip("torch") and TorchBackend("cpu")
+    weight = np.arange(40.0).reshape(10, 4)
+    weight[[2, 5, 7]] = weight[1]
+    weight[[2, 5], 3] = [100.0, -100.0]  # where the gain is zero
+    domain = RMSNorm(np.array([1.0, 2.0, 0.5, 0.0]))
+    for device in (Device(), backend):
+        folded = searched(Head(weight), domain.affine(4), device)
+        assert [g.tolist() for g in equal_classes(folded, device)] == [[1, 2, 5, 7]]
+        assert [g.tolist() for g in equal_classes(Head(weight), device)] == [[1, 7]]
+
+
+def test_rows_whose_keys_agree_by_accident_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "_keys", lambda rows, bias: np.zeros(len(rows), np.uint64))
+    weight = [[1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [5.0, 6.0], [3.0, 4.0], [1.0, 2.0]]
+    assert groups(Head(weight)) == [[0, 2, 5], [1, 4]]
+    assert groups(Head(weight, [0.0, 1.0, 0.0, 1.0, 2.0, 1.0])) == [[0, 2]]

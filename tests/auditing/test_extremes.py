@@ -35,6 +35,7 @@ from uncork.auditing.certify.balance import Balance, balance_of
 from uncork.auditing.certify.bulk import Bulk
 from uncork.auditing.certify.certifier import Certifier
 from uncork.auditing.certify.latent import Latent
+from uncork.auditing.certify.one_mixture import OneMixture
 from uncork.auditing.certify.products import Device, Products
 from uncork.auditing.certify.support import upper_bound
 from uncork.core.rigour import LARGEST, add_up, mul_up, row_norms, up
@@ -256,7 +257,7 @@ def test_sums_over_all_classes_are_as_near_the_true_ones_as_claimed(data: st.Dat
     with np.errstate(all="ignore"):
         sums = weighted_sums(certifier, weights)
         centre = certifier.products.centre
-        balances = [certifier._tilted(t, sums, 0) for t in range(5)]
+        balances = [OneMixture(certifier).tilted(t, sums, 0) for t in range(5)]
     exact, rows = whole(weights[0]), exact_rows(head)
     assert within(sum(exact, Fraction(0)), sums.mass[0], sums.mass_error[0])
     assert within(dot(exact, [row[-1] for row in rows]), sums.bias[0], sums.bias_error[0])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import ml_dtypes
 import numpy as np
 import pytest
 
 from models import PP_OCR_V4
 from uncork import Audit, Ball, Box, Domain, Head, Unbounded, load, verify
 from uncork import audit as run_audit
+from uncork.auditing import backend as backends
 from uncork.auditing import run
 from uncork.auditing.backend import TorchBackend
 
@@ -63,3 +67,19 @@ def test_pp_ocr_v4_loses_its_202_classes_on_torch_too(tmp_path) -> None:
     assert found.counts == {"argmaxable": 6423, "unargmaxable": 202, "tied": 0, "undecided": 0}
     found.save(tmp_path / "c.npz")
     assert verify(Audit.load(tmp_path / "c.npz", head), head, device="cpu", jobs=2).ok
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "int8", "uint16"])
+def test_a_weight_mapped_from_a_file_is_brought_over_exactly(
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "_UPLOAD_BYTES", 64)  # a few rows at a time
+    values = np.random.default_rng(0).integers(0, 100, (23, 7))
+    stored = values.astype(getattr(ml_dtypes, dtype, None) or dtype)
+    stored.tofile(tmp_path / "w")
+    mapped = np.memmap(tmp_path / "w", dtype=stored.dtype, mode="r", shape=stored.shape)
+    head, backend = Head(mapped), TorchBackend("cpu")
+    some = np.array([22, 0, 5])
+    assert backend.get(backend.take(head, some)).tolist() == values[some].tolist()
+    assert backend.columns(head, np.array([6, 1])).tolist() == values[:, [6, 1]].tolist()
+    assert backend.largest_weight(head) == head.largest_weight == values.max()

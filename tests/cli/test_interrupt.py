@@ -22,6 +22,7 @@ from uncork.report import page
 # By their names: in their packages the functions stand before the modules.
 deciding = import_module("uncork.auditing.run")
 showing = import_module("uncork.cli.commands.show")
+auditing = import_module("uncork.cli.commands.audit")
 
 SOURCE = Path(uncork.__file__).parents[1]
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -218,3 +219,13 @@ def test_ctrl_c_while_importing_shows_no_traceback(how: list[str], tmp_path: Pat
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "interrupted\n")
+
+
+def test_what_exact_arithmetic_gave_up_is_not_blamed_on_the_time_limit() -> None:
+    found = uncork.audit(uncork.Head(np.eye(3)), device="cpu", approximate=True)
+    found.proofs.verdicts[:2] = uncork.Verdict.UNDECIDED
+    found.proofs.reasons = dict.fromkeys((0, 1), "exact arithmetic took more than 60 s")
+    assert auditing._why_left(found) == "exact arithmetic took more than 60 s"
+    late = "the time limit of 170 s was reached"
+    found.proofs.reasons[1] = f"{late} before anything new was decided: it is too short"
+    assert auditing._why_left(found) == late

@@ -173,3 +173,15 @@ def test_a_head_prints_its_shape_type_and_domain() -> None:
     assert repr(Head(np.eye(3, dtype=np.float32))) == (
         "Head(3 × 3, float32, no bias, box:-100,100)"
     )
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "int8", "uint16"]
+)
+def test_the_largest_weight_is_found_in_every_type(dtype: str) -> None:
+    kind = getattr(ml_dtypes, dtype, None) or np.dtype(dtype)
+    for values in ([[1.0, 5.0], [3.0, 2.0]], [[-6.0, 5.0], [3.0, 0.0]], [[0.0, -0.0], [0.0, 0.0]]):
+        stored = np.array(values)
+        stored = (np.abs(stored) if dtype == "uint16" else stored).astype(kind)
+        head = Head(stored)
+        assert head.largest_weight == np.abs(stored.astype(np.float64)).max()

@@ -12,6 +12,8 @@ import pytest
 
 import uncork
 from uncork import Ball, Box, Domain, Unbounded
+from uncork.auditing.certify.products import Device
+from uncork.domain.ball import NormBall
 from uncork.domain.protocol import KINDS
 
 INF = np.inf
@@ -19,6 +21,7 @@ BOXES = [
     Box(1), Box(0, INF), Box(-1, 3), Box(-INF, INF), Box(0.125, 0.125), Unbounded(),
     Box(np.array([-INF, 0.25, -2.0]), np.array([1.0, 0.75, -1.0])),
 ]  # fmt: skip
+_MOSTLY_FINITE = [0.02, 0.2, 0.2, 0.2, 0.26, 0.1, 0.02]
 SRC = Path(uncork.__file__).parent
 CASES = {"Centre", "Matrix", "NormBall", "Scale", "Shift", *(c.__name__ for c in KINDS.values())}
 ALLOWED = {
@@ -71,6 +74,39 @@ def test_fast_answers_of_a_set_are_those_that_follow_from_two_slow_ones(domain: 
             assert slow.value >= fast.value  # |x_j| pays for an error on both sides
         if not error.any():
             assert slow.value == fast.value
+
+
+@pytest.mark.parametrize("domain", [*BOXES, Ball(1.5), NormBall(3)], ids=repr)
+def test_supports_of_many_are_those_of_one_at_a_time(domain: Domain) -> None:
+    rng = np.random.default_rng(1)
+    r = rng.choice([-INF, -2, -5e-324, 0, 0.3, 1e308, np.nan], (400, 3), p=_MOSTLY_FINITE)
+    error = rng.choice([0, 0, 0.25, 1e308], (400, 3))
+    with np.errstate(all="ignore"):
+        alone = [domain.support(a, b) for a, b in zip(r, error, strict=True)]
+        slow, fast = (
+            Domain.supports(domain, r, error, Device()),
+            domain.supports(r, error, Device()),
+        )
+    for name, values in zip(("value", "size", "underflows"), zip(*alone, strict=True), strict=True):
+        finite = np.isfinite(fast.value)
+        assert np.array_equal(np.isposinf(fast.value), np.isposinf([a.value for a in alone]))
+        for many in (slow, fast):
+            found = getattr(many, name)
+            assert found[finite].tolist() == np.array(values)[finite].tolist()
+
+
+@pytest.mark.parametrize("domain", [*BOXES, Ball(1.5), NormBall(3)], ids=repr)
+def test_what_lies_inside_on_a_device_lies_inside(domain: Domain) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.choice([-INF, -2, -1.5, -1, 0, 0.125, 0.25, 0.5, 1, 3, np.nan, 1e300], (300, 3))
+    directions = rng.standard_normal((200, 3))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    near = directions * 1.5 * (1 + rng.integers(-20, 20, (200, 1)) * 2.0**-53)
+    with np.errstate(all="ignore"):
+        inside = domain.contains_on(Device(), x)
+        assert inside.tolist() == domain.contains(x).tolist()
+        for point in near[domain.contains_on(Device(), near)]:
+            assert domain.contains_exactly([Fraction(v) for v in point.tolist()])
 
 
 @pytest.mark.parametrize("domain", [Box(-1, 3), Box(0.5, 2), Ball(1.5)], ids=str)

@@ -19,14 +19,18 @@ import array_api_compat.numpy as numpy_namespace
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from uncork.auditing.certify.products import Device
+from uncork.auditing.certify.arithmetic import DOUBLE, TENSOR_CORES, Arithmetic
+from uncork.auditing.certify.products import Beside, Device
 from uncork.auditing.folded import Folded
 from uncork.auditing.gpu import gpu_available
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 
+_UPLOAD_BYTES = 256 << 20  # of a weight brought to the GPU in one go
+_ONE_BY_ONE = 1024  # the width beyond which a GPU solves systems one at a time
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+_SHORT = 512  # terms up to which writing a sum down takes longer than making it
 
 
 class Backend(Device):
@@ -37,6 +41,7 @@ class Backend(Device):
     chunk_bytes = 64 << 20  # first guesses held at a time
     block_bytes = 16 << 20  # scores made at a time by one thread: within reach of the caches
     solve_bytes = 16 << 20  # working sets held at a time by one thread
+    again_bytes = 1 << 30  # points that may be held a second time, in other coordinates
 
     def __init__(self, jobs: int | None = None, dtype: Any = np.float32) -> None:
         self.jobs = jobs or _cores()
@@ -50,6 +55,16 @@ class Backend(Device):
     def index(self, array: np.ndarray) -> Any:
         """Whole numbers to index with."""
         return array
+
+    def factor(self, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """L with L Lᵀ = M for a symmetric positive definite M, and L⁻¹; `LinAlgError` if it is not
+        one."""
+        lower = np.linalg.cholesky(matrix)
+        return lower, np.linalg.inv(lower)
+
+    def matmul(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """A product of matrices that lie here, made where products are made."""
+        return self.get(self.put(left) @ self.put(right))
 
     def hold(self, shape: tuple[int, ...]) -> Any:
         """Memory for the points of a head; a file on disk where they would fill half of it."""
@@ -100,10 +115,15 @@ class TorchBackend(Backend):
 
     inputs = 4096
     rows = 16384
+    gather_bytes = 1 << 30
     single = False
     chunk_bytes = 1 << 30
     block_bytes = 2 << 30
     solve_bytes = 8 << 30
+    again_bytes = 16 << 30
+    panel = 16384
+    panel_bytes = 24 << 30
+    measured_bytes = 1 << 30
 
     def __init__(self, device: str = "cuda") -> None:
         import array_api_compat.torch as torch_namespace
@@ -129,13 +149,87 @@ class TorchBackend(Backend):
     def index(self, array: np.ndarray) -> Any:
         return self.put(np.asarray(array, dtype=np.int64))
 
+    def arithmetic(self, strict: bool) -> Arithmetic:
+        if strict or not self._has_tensor_cores:
+            return DOUBLE
+        return TENSOR_CORES
+
+    @property
+    def _has_tensor_cores(self) -> bool:
+        """Whether bfloat16 products are made as `TENSOR_CORES` says. Without a GPU they are made in
+        float32, which is better than that."""
+        if not self.name.startswith("cuda"):
+            return True
+        nvidia = self.torch.version.hip is None
+        return nvidia and self.torch.cuda.get_device_capability(self.name) >= (8, 0)
+
+    def cast(self, array: Any, dtype: Any) -> Any:
+        return array.to(getattr(self.torch, dtype) if isinstance(dtype, str) else dtype)
+
+    def beside(self, points: Any, columns: Any) -> Any:
+        width = points.shape[1] + columns.shape[1]
+        padding = points.new_zeros((len(points), -width % 16))  # tensor cores work on sixteens
+        return self.torch.cat([points, columns, padding], dim=1)
+
+    def product(self, left: Any, right: Any) -> Any:
+        if left.dtype != self.torch.bfloat16:
+            return left @ right.T
+        if not self.name.startswith("cuda"):
+            return left.float() @ right.float().T
+        return self._whole_sums(self.torch.mm, left, right.T, out_dtype=self.torch.float32)
+
+    def _whole_sums(self, multiply: Any, *factors: Any, **options: Any) -> Any:
+        """A product in bfloat16 whose partial sums stay in float32 until the end."""
+        matmul = self.torch.backends.cuda.matmul
+        reduced = matmul.allow_bf16_reduced_precision_reduction
+        matmul.allow_bf16_reduced_precision_reduction = False
+        try:
+            return multiply(*factors, **options)
+        finally:
+            matmul.allow_bf16_reduced_precision_reduction = reduced
+
+    def maxima(
+        self, left: Any, right: Any, same: bool, beside: Beside | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        # Short sums are made faster than they are written down: in half as many bytes. Rounding
+        # keeps the order, so the largest is still the largest, and is rounded up again.
+        short = self.name.startswith("cuda") and left.shape[1] <= _SHORT and beside is None
+        if short and left.dtype == self.torch.bfloat16:
+            scores, lost = self._whole_sums(self.torch.mm, left, right.T), 2.0**-7
+        else:
+            scores, lost = self.product(left, right), 0.0
+        if same:
+            scores.fill_diagonal_(-np.inf)
+        of_columns = of_rows = scores
+        if beside is not None:
+            of_columns, of_rows = (scores.addr(*outer) for outer in beside)
+        both = self.torch.cat([of_rows.amax(dim=1), of_columns.amax(dim=0)])
+        found = self.get(both.double())
+        found += lost * np.abs(found)
+        return found[: len(left)], found[len(left) :]
+
+    def squares(self, rows: Any) -> Any:
+        return (rows * rows).sum(dim=1)
+
     def hold(self, shape: tuple[int, ...]) -> Any:
         return self.torch.empty(shape, dtype=self.dtype, device=self.name)
+
+    def factor(self, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        lower, failed = self.torch.linalg.cholesky_ex(self.put(matrix))
+        if int(failed):
+            raise np.linalg.LinAlgError("not positive definite")
+        one = self.torch.eye(len(matrix), dtype=lower.dtype, device=lower.device)
+        inverse = self.torch.linalg.solve_triangular(lower, one, upper=False)
+        return self.get(lower), self.get(inverse)
 
     def largest(self, values: Any, count: int) -> Any:
         return self.torch.topk(values, min(count, values.shape[1]), dim=1, sorted=False).indices
 
     def solve(self, matrices: Any, vectors: Any) -> Any:
+        if matrices.shape[0] > 1 and matrices.shape[1] > _ONE_BY_ONE:
+            # Batched solvers are made for small matrices; a large one fills the device alone.
+            pairs = zip(matrices, vectors, strict=True)
+            return self.torch.cat([self.solve(m[None], v[None]) for m, v in pairs])
         factor, failed = self.torch.linalg.cholesky_ex(matrices)
         result = self.torch.cholesky_solve(vectors[..., None], factor)[..., 0]
         result[failed > 0] = float("nan")
@@ -155,18 +249,46 @@ class TorchBackend(Backend):
             return head.fold(self.take(head.head, classes), self)
         return self._weight(head)[self.index(classes)].to(self.torch.float64)
 
+    def columns(self, head: Head | Folded, features: np.ndarray) -> np.ndarray:
+        if isinstance(head, Folded):
+            return super().columns(head, features)
+        return self.get(self._weight(head)[:, self.index(features)].to(self.torch.float64))
+
+    def largest_weight(self, head: Head) -> float:
+        weight = self._weight(head)
+        return max(abs(float(weight.max())), abs(float(weight.min())))
+
+    def inverse_root(self, covariance: Any) -> Any | None:
+        factor, failed = self.torch.linalg.cholesky_ex(covariance)
+        if bool(failed):
+            return None
+        unit = self.torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
+        return self.torch.linalg.solve_triangular(factor, unit, upper=False)
+
     def _weight(self, head: Head) -> Any:
-        """The weight on the GPU in a type as small as stored, where torch has it."""
+        """The weight on the GPU in a type as small as stored, where torch has it; brought there
+        once, a part at a time: it may be mapped from a file larger than memory."""
         if self._held is None or self._held[0] is not head:
-            stored = np.ascontiguousarray(head.weight)
-            if stored.dtype.name == "bfloat16":
-                tensor = self.torch.from_numpy(stored.view(np.int16)).view(self.torch.bfloat16)
-            elif stored.dtype.name in ("float16", "float32", "float64", "int8", "uint8"):
-                tensor = self.torch.from_numpy(stored)
-            else:
-                tensor = self.torch.from_numpy(np.asarray(stored, dtype=np.float64))
-            self._held = (head, tensor.to(self.name))
+            self._held = None  # make room before the next one comes
+            step = max(1, _UPLOAD_BYTES // max(1, head.weight.nbytes // head.classes))
+            held = None
+            for start in range(0, head.classes, step):
+                part = self._stored(head.weight[start : start + step])
+                if held is None:
+                    shape = (head.classes, head.features)
+                    held = self.torch.empty(shape, dtype=part.dtype, device=self.name)
+                held[start : start + step].copy_(part)
+            self._held = (head, held)
         return self._held[1]
+
+    def _stored(self, rows: np.ndarray) -> Any:
+        """Rows as a tensor of their own type, or of float64, here."""
+        rows = np.array(rows, order="C")  # torch does not want arrays that cannot be written to
+        if rows.dtype.name == "bfloat16":
+            return self.torch.from_numpy(rows.view(np.int16)).view(self.torch.bfloat16)
+        if rows.dtype.name in ("float16", "float32", "float64", "int8", "uint8"):
+            return self.torch.from_numpy(rows)
+        return self.torch.from_numpy(rows.astype(np.float64))
 
 
 @functools.cache

@@ -18,14 +18,18 @@ from uncork.domain.affine import Affine, Constants
 class Folded:
     """Rows and biases of z as a function of u. Reads like a `Head` where searching reads one."""
 
-    def __init__(self, head: Head, view: Affine) -> None:
+    stored = None  # its rows are computed
+
+    def __init__(self, head: Head, view: Affine, device: Device) -> None:
         self.head, self.view = head, view
         self.classes, self.features = head.classes, view.latent
-        self.unit = _unit(head, view)  # rows and biases are this many times what they really are
+        # Rows and biases are this many times what they really are.
+        self.unit = _unit(device.largest_weight(head), view)
         self.offsets = head.offsets * self.unit
         constant = view.image(np.zeros(view.latent))
         if constant.any():
-            parts = [block * self.unit @ constant for _, block in head.blocks(4096)]
+            at = device.put(constant)
+            parts = [device.get(block * self.unit @ at) for _, block in device.blocks(head)]
             self.offsets = self.offsets + np.concatenate(parts)
         self._on: dict[int, Constants] = {}
 
@@ -54,9 +58,9 @@ class Folded:
 _HOST = Device()
 
 
-def _unit(head: Head, view: Affine) -> float:
-    """A power of two that keeps the folded rows from over- and underflowing; 1 nearly always."""
-    size = max(float(np.abs(block).max()) for _, block in head.blocks(4096))
+def _unit(size: float, view: Affine) -> float:
+    """A power of two that keeps folded rows, of weights up to this size, from over- and
+    underflowing; 1 nearly always."""
     for step in view.steps:
         size *= step.growth
     if 1e-200 < size < 1e200 or size == 0:
@@ -65,6 +69,6 @@ def _unit(head: Head, view: Affine) -> float:
     return float(2.0 ** float(np.clip(-largest, -1000, 1000)))
 
 
-def searched(head: Head, view: Affine) -> Head | Folded:
-    """What searching looks at: the head itself where x is u."""
-    return Folded(head, view) if view.steps else head
+def searched(head: Head, view: Affine, device: Device = _HOST) -> Head | Folded:
+    """What searching looks at: the head itself where x is u. Its rows are read on the device."""
+    return Folded(head, view, device) if view.steps else head

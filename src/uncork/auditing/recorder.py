@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +11,16 @@ import numpy as np
 
 from uncork.auditing.backend import Backend
 from uncork.auditing.certify.certifier import Certifier
+from uncork.auditing.certify.guesses import Guesses, Proven
+from uncork.auditing.certify.verify import mixture_leads
 from uncork.auditing.folded import Folded
 from uncork.auditing.proofs.formula import Formula, to_single
 from uncork.auditing.proofs.proofs import Proofs
 from uncork.auditing.proofs.verdict import Mixture, Verdict, Witness
+from uncork.auditing.search.guesses import Guess, first_guess, formula
 from uncork.auditing.search.proposer import (
     ExactWitness,
+    FirstGuesses,
     GaveUp,
     Mixtures,
     Proposal,
@@ -31,8 +36,8 @@ _ROBUST = 1e-9
 class Recorder:
     """Collects proposals, certifies them in blocks, and keeps the proofs that held."""
 
-    def __init__(self, certifier: Certifier, backend: Backend) -> None:
-        self.certifier, self.backend = certifier, backend
+    def __init__(self, certifier: Certifier, backend: Backend, strict: bool = False) -> None:
+        self.certifier, self.backend, self.strict = certifier, backend, strict
         self.head = certifier.head
         self.proofs = Proofs.empty(self.head.classes)
         self.groups: dict[int, np.ndarray] = {}
@@ -40,6 +45,10 @@ class Recorder:
         self._by_formula: list[np.ndarray] = []
         self._by_input: list[tuple[np.ndarray, np.ndarray]] = []
         self._waiting = 0
+        self.guess: Guess | None = None  # the first guess of every class, and how it is proven
+        self._guesses: Generator[Proven] | None = None
+        self._guessed = 0  # classes below this one have been looked at
+        self._same_guess = False  # whether the formula's guess is that of the space's own points
 
     def use_formula(self, space: Space) -> None:
         """Store first guesses as a formula, where the formula is smaller than the head."""
@@ -47,16 +56,14 @@ class Recorder:
         folded = isinstance(space.head, Folded)
         full = len(space.to_input) == self.head.features or folded
         full = full and space.origin is None
-        if small and full and Formula.fits(space.outline) and np.isnan(space.fixed).all():
-            with np.errstate(over="ignore", invalid="ignore"):
-                transform = space.to_input.T @ space.to_input
-                centre = space.centre
-                if isinstance(space.head, Folded):
-                    transform = space.head.unfold(transform).T  # (d, latent)
-                    centre = self.certifier.products.centre
-                transform = np.ascontiguousarray(transform, dtype=np.float32)
-            if np.isfinite(transform).all() and self.proofs.formula is None:
-                self.proofs.formula = Formula(transform, centre)
+        if self.proofs.formula is not None or not small or not full:
+            return
+        if Formula.fits(space.outline) and np.isnan(space.fixed).all():
+            guess = first_guess(space)
+            centre = self.certifier.products.centre if folded else guess.coordinates.centre
+            self.proofs.formula = formula(space, guess, centre)
+            if self.proofs.formula is not None:
+                self.guess, self._same_guess = guess, not guess.weighted
 
     def take_over(self, earlier: Proofs) -> None:
         """Start from another audit's proofs, each checked again."""
@@ -86,7 +93,9 @@ class Recorder:
         exists = (classes >= 0) & (classes < self.head.classes)
         at = np.where(exists, classes, 0)
         considered = exists & wanted[at] & (self.proofs.verdicts[at] == Verdict.UNDECIDED)
-        if isinstance(proposal, Witnesses):
+        if isinstance(proposal, FirstGuesses):
+            self._consider_guesses(classes, wanted)
+        elif isinstance(proposal, Witnesses):
             inputs = proposal.inputs
             if not considered.all():
                 at = np.flatnonzero(considered)
@@ -107,7 +116,8 @@ class Recorder:
         """An input (n, latent) for each class; certified at the next flush."""
         if not len(classes):
             return
-        if formula and self.proofs.formula is not None:
+        # The formula may be of another guess than the space's: then these inputs are stored.
+        if formula and self._same_guess:
             self._by_formula.append(np.asarray(classes))
         else:
             stored = inputs if isinstance(inputs, np.ndarray) else self.backend.get(inputs)
@@ -122,12 +132,35 @@ class Recorder:
         formula, self._by_formula = self._by_formula, []
         stored, self._by_input = self._by_input, []
         self._waiting = 0
+        if self._guesses is not None:
+            self._guesses.close()  # what was not waited for is not computed
+            self.guess = self._guesses = None
         if formula:
             self._flush_formula(np.concatenate(formula))
         if stored:
             classes = np.concatenate([c for c, _ in stored])
             inputs = np.concatenate([x for _, x in stored])
             self._flush_inputs(classes, inputs)
+        self.seconds += time.perf_counter() - begun
+
+    def _consider_guesses(self, classes: np.ndarray, wanted: np.ndarray) -> None:
+        """All first guesses together, up to the last of these classes."""
+        begun = time.perf_counter()
+        if self._guesses is None:
+            assert self.guess is not None
+            assert self.proofs.formula is not None
+            self._guesses = Guesses(
+                self.certifier, self.backend, self.proofs.formula, self.guess.coordinates,
+                self.proofs.groups, strict=self.strict,
+            ).run()  # fmt: skip
+        while len(classes) and self._guessed <= classes.max():
+            found = next(self._guesses, None)
+            if found is None:
+                break
+            good = (found.margins > 0) & found.robust & wanted[found.classes]
+            good &= self.proofs.verdicts[found.classes] == Verdict.UNDECIDED
+            self.proofs.set_formula(found.classes[good], found.scales[good], found.margins[good])
+            self._guessed = int(found.classes[-1]) + 1
         self.seconds += time.perf_counter() - begun
 
     def _flush_formula(self, classes: np.ndarray) -> None:
@@ -195,7 +228,7 @@ class Recorder:
             if not proposals:
                 break
             tried = [(t, _narrow(m) if narrow else m) for t, m in proposals]
-            leads = self.certifier.mixtures([t for t, _ in tried], [m for _, m in tried])
+            leads = mixture_leads(self.certifier, tried, self.backend)
             for (t, mixture), lead in zip(tried, leads.tolist(), strict=True):
                 if lead >= 0:
                     self.proofs.set_mixture(t, mixture, lead)

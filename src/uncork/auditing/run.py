@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from uncork.core.progress import Progress, ProgressBar
 from uncork.domain import Domain
 
 STAGES = ("load", "prepare", "screen", "decide", "certify", "total")
+_LONG_HASH = 256 << 20  # bytes of weights from which on they are hashed beside the search
 _BARS = {"screen": "screening", "decide": "deciding"}  # what progress calls a stage
 
 
@@ -48,6 +50,7 @@ class Options:
     time_limit: float | None = None
     low_precision: bool = False
     exact_seconds: float = 60.0
+    strict: bool = False
 
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
@@ -84,6 +87,7 @@ def audit(
     low_precision: bool = False,
     progress: bool | Progress = False,
     resume: Audit | None = None,
+    strict: bool = False,
 ) -> Audit:
     """Decide for every class of the head whether some input of the domain makes it the argmax.
 
@@ -91,14 +95,15 @@ def audit(
     `approximate` stops after screening; `time_limit` (seconds of search) and Ctrl-C leave the rest
     undecided, and Ctrl-C raises `Interrupted` with the audit so far; `resume` continues an earlier
     audit, whose proofs are checked again first, in time that does not count; `low_precision` also
-    counts the witnesses that still win with logits computed in the head's own type.
+    counts the witnesses that still win with logits computed in the head's own type; `strict`
+    takes nothing for granted about a GPU's tensor cores (see `certify.arithmetic`).
     """
-    options = Options(approximate, patience, algorithm, time_limit, low_precision)
+    options = Options(approximate, patience, algorithm, time_limit, low_precision, strict=strict)
     backend = choose_backend(device, jobs)
     domain = domain or head.domain
     affine = domain.affine(head.features)
     with np.errstate(all="ignore"):
-        unit = magnitude_unit(searched(head, affine), backend)
+        unit = magnitude_unit(searched(head, affine, backend), backend)
     if backend.name == "cpu" and not 1e-9 < unit < 1e9:
         backend = Backend(jobs, np.float64)  # magnitudes whose squares float32 cannot hold
     if algorithm == "reference" and (affine.steps or not approximate):
@@ -126,12 +131,16 @@ class _Run:
         self.progress = progress
         self.asked = np.unique(class_ids(head.classes, classes))
         self.certifier = Certifier(head, domain, backend)
-        self.recorder = Recorder(self.certifier, backend)
+        self.recorder = Recorder(self.certifier, backend, options.strict)
         self.resume = resume
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self.interrupted = self.taken_over = False
         self.was_late = False  # whether the time limit cut the search short
         self.known = 0  # verdicts that an earlier audit brought
+        # Gigabytes take seconds to hash, and hashing needs none of what searching does.
+        self.hashing = threading.Thread(target=lambda: head.fingerprint, daemon=True)
+        if head.weight.nbytes >= _LONG_HASH:
+            self.hashing.start()
 
     def run(self) -> Audit:
         # Searching may overflow on the way to a proposal; a proposal that did is simply refused.
@@ -167,8 +176,10 @@ class _Run:
 
     def _prepare(self) -> None:
         begun = time.perf_counter()
+        if self.backend.name != "cpu":  # the processor has little to do: hashing takes seconds
+            threading.Thread(target=lambda: self.head.fingerprint, daemon=True).start()
         proofs = self.recorder.proofs
-        proofs.groups = equal_classes(self.head)
+        proofs.groups = equal_classes(self.head, self.backend)
         self.recorder.groups = {int(i): g for g in proofs.groups for i in g.tolist()}
         if self.resume is not None:
             self._take_over(self.resume)
@@ -182,6 +193,7 @@ class _Run:
         search = Search(
             self.head, self.domain, self._late, self._seconds_left, self._still_undecided,
             self.options.reflections, self.options.exact_seconds,
+            formula=self.recorder.guess is not None,
         )  # fmt: skip
         stage = None
         for proposer in proposers(self.options.algorithm, self.options.approximate):
@@ -271,12 +283,15 @@ class _Run:
             why = "no proposal was accepted by the certifier"
         for t in left:
             reasons.setdefault(int(t), why)
-        for t in np.flatnonzero(self.recorder.proofs.verdicts != Verdict.UNDECIDED).tolist():
-            reasons.pop(t, None)
+        verdicts = self.recorder.proofs.verdicts
+        for t in [t for t in reasons if verdicts[t] != Verdict.UNDECIDED]:
+            del reasons[t]
 
     def _result(self) -> Audit:
         head, proofs = self.head, self.recorder.proofs
         proofs.set_tied()
+        if self.hashing.is_alive():
+            self.hashing.join()
         self.seconds["certify"] = self.recorder.seconds
         self.seconds["total"] = time.perf_counter() - self.started
         everything = len(self.asked) == head.classes

@@ -135,6 +135,16 @@ class Head:
             return np.zeros(self.classes)
         return np.asarray(self.bias, dtype=np.float64)
 
+    @property
+    def stored(self) -> np.ndarray | None:
+        """The rows as they are stored."""
+        return self.weight
+
+    @cached_property
+    def largest_weight(self) -> float:
+        """The largest magnitude in W, exactly."""
+        return max(_largest(block) for block in _row_blocks(self.weight))
+
     def blocks(self, rows: int) -> Iterator[tuple[int, np.ndarray]]:
         """Every row of W in float64, in order, `rows` at a time: (first row, block)."""
         for start in range(0, self.classes, rows):
@@ -203,6 +213,16 @@ def _row_blocks(array: np.ndarray) -> Iterator[np.ndarray]:
     step = max(1, _BLOCK_BYTES // row_bytes)
     for start in range(0, array.shape[0], step):
         yield array[start : start + step]
+
+
+def _largest(block: np.ndarray) -> float:
+    """The largest magnitude in a block, without a copy of it in a wider type."""
+    if block.dtype.kind == "V" or block.dtype == np.float16:  # narrow floats: NumPy widens them
+        bits = np.ascontiguousarray(block).view(f"u{block.dtype.itemsize}")
+        # Magnitudes are ordered as their bits are, once the sign is taken away.
+        largest = (bits & (2 ** (8 * block.dtype.itemsize - 1) - 1)).max()
+        return float(np.array([largest], dtype=bits.dtype).view(block.dtype)[0])
+    return max(abs(float(block.max())), abs(float(block.min())))
 
 
 def _check_values(array: np.ndarray, name: str) -> None:

@@ -7,6 +7,7 @@ import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from uncork.core.errors import UncorkError
 from uncork.core.rigour import row_norms
 from uncork.core.text import number
 from uncork.domain.outline import Outline
-from uncork.domain.protocol import Domain, Support, register
+from uncork.domain.protocol import Domain, Support, Supports, register
 
 
 @register
@@ -57,6 +58,13 @@ class Ball(Domain):
         slop = 1.0 + (x.shape[-1] + 8) * 2.0**-52
         return np.isfinite(norm) & (np.nextafter(norm * slop, np.inf) <= self.radius)
 
+    def contains_on(self, device: Any, x: Any) -> np.ndarray:
+        xp = device.xp
+        # A bound on the norm that leaves as much room as `contains` does.
+        norm = row_norms(x, xp) * (1 + (x.shape[1] + 8) * 2.0**-52)
+        inside: np.ndarray = device.get(xp.isfinite(norm) & (norm <= self.radius))
+        return inside
+
     def contains_exactly(self, x: Sequence[Fraction]) -> bool:
         return sum(v * v for v in x) <= self.square
 
@@ -66,6 +74,12 @@ class Ball(Domain):
             return Support(np.nan, 0.0, False)
         norm = float(row_norms(size[None])[0]) * self.outer
         return Support(norm, norm, bool(residual.any() or error.any()))
+
+    def supports(self, residuals: Any, errors: Any, device: Any) -> Supports:
+        xp, get = device.xp, device.get
+        size = xp.maximum(xp.abs(residuals - errors), xp.abs(residuals + errors))
+        norms = get(row_norms(size, xp)) * self.outer  # NaN where an entry is
+        return Supports(norms, norms, get(xp.any((residuals != 0) | (errors != 0), axis=1)))
 
     def upper_bound_exactly(self, r: Sequence[Fraction], s: Fraction) -> Fraction | None:
         # ρ‖r‖ is irrational, but whether ρ‖r‖ ≤ −s is not a question of roots.

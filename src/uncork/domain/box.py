@@ -13,7 +13,7 @@ import numpy as np
 from uncork.core.errors import UncorkError
 from uncork.core.text import number
 from uncork.domain.outline import Outline
-from uncork.domain.protocol import Domain, Support, register
+from uncork.domain.protocol import Domain, Support, Supports, register
 
 if TYPE_CHECKING:
     from uncork.domain.members import Stored
@@ -108,6 +108,25 @@ class Box(Domain):
         nonzero = ((low != 0) | (high != 0)) & (left != 0) & (right != 0)
         underflows = bool((positive | nonzero).any())
         return Support(float(ends.sum()), float(np.abs(ends).sum()), underflows)
+
+    def supports(self, residuals: Any, errors: Any, device: Any) -> Supports:
+        xp, get = device.xp, device.get
+        low, high = residuals - errors, residuals + errors
+        lower, upper = self.bounds(residuals.shape[1])
+        # As in `support`.
+        left = np.where(np.isinf(lower), np.where(np.isinf(upper), 0.0, upper), lower)
+        right = np.where(np.isinf(upper), np.where(np.isinf(lower), 0.0, lower), upper)
+        below, above = device.put(np.isinf(lower)), device.put(np.isinf(upper))
+        infinite = get(xp.any(((high > 0) & above) | ((low < 0) & below), axis=1))
+        a, b = device.put(left), device.put(right)
+        ends = xp.maximum(xp.maximum(low * a, high * a), xp.maximum(low * b, high * b))
+        positive = (high > 0) & ((a > 0) | (b > 0)) | (low < 0) & ((a < 0) | (b < 0))
+        nonzero = ((low != 0) | (high != 0)) & (a != 0) & (b != 0)
+        underflows = get(xp.any(positive | nonzero, axis=1))
+        value, size = get(xp.sum(ends, axis=1)), get(xp.sum(xp.abs(ends), axis=1))
+        return Supports(
+            np.where(infinite, np.inf, value), np.where(infinite, 0.0, size), underflows & ~infinite
+        )
 
     def support_exactly(self, r: Sequence[Fraction]) -> Fraction | None:
         total = Fraction(0)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from uncork.core.errors import UncorkError
+from uncork.core.rigour import TINY, UNIT, row_norms
 from uncork.domain.affine import Affine, Centre, Matrix, Scale, Shift, Step
 from uncork.domain.ball import NormBall
 from uncork.domain.members import Stored, Storing, digest_of
@@ -119,7 +120,7 @@ class _Norm(_Image):
             inside = np.isfinite(rows).all(axis=1)
             # The exact answer is dear, and nearly always clear without it.
             inside &= self._nearly(rows, gain, offset, 1e-9)
-            at = np.flatnonzero(inside)
+            at = np.flatnonzero(inside & ~self._surely(rows, gain, offset))
             inside[at] = [self._exactly(rows[k], gain, offset) for k in at]
         return inside.reshape(x.shape[:-1])
 
@@ -142,6 +143,20 @@ class _Norm(_Image):
                 unseen = int((~free).sum())
                 square += rest**2 / unseen if unseen else np.where(rest > 0, np.inf, 0.0)
             return fixed & (square <= self.features * (1 + tolerance) ** 2)
+
+    def _surely(self, x: np.ndarray, gain: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        """Whether floats are enough to say that each x (n, d) lies in the domain."""
+        if self.centred:  # that u sums to zero is a question for fractions
+            return np.zeros(len(x), dtype=bool)
+        free = gain != 0
+        with np.errstate(all="ignore"):
+            away = np.abs(x - offset)
+            fixed = (away[:, ~free] == 0).all(axis=1)
+            # Two roundings, and one that may underflow; a norm rounded up.
+            u = away[:, free] / np.abs(gain[free]) * (1 + 4 * UNIT) + TINY
+            if not free.any():
+                return np.asarray(fixed)
+            return np.asarray(fixed & (row_norms(u) <= NormBall(self.features).radius))
 
     def _exactly(self, x: np.ndarray, gain: np.ndarray, offset: np.ndarray) -> bool:
         from fractions import Fraction

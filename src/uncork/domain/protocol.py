@@ -36,6 +36,14 @@ class Support(NamedTuple):
     underflows: bool
 
 
+class Supports(NamedTuple):
+    """`Support` of many residuals: arrays of NumPy's, one entry for each."""
+
+    value: np.ndarray  # (n,)
+    size: np.ndarray
+    underflows: np.ndarray
+
+
 class Domain:
     """A convex set of inputs x: `Unbounded`, `Box`, `Ball`, or an affine image of one of these
     (`LayerNorm`, `RMSNorm`, `Image`)."""
@@ -102,6 +110,13 @@ class Domain:
             largest += Fraction(float(error[j])) * max(-low, high)
         value = np.inf if largest is None else upper_float(largest)
         return Support(value, abs(value), True)
+
+    def supports(self, residuals: Any, errors: Any, device: Any) -> Supports:
+        """`support` of many residuals (n, d) on a device."""
+        pairs = zip(device.get(residuals), device.get(errors), strict=True)
+        found = [self.support(residual, error) for residual, error in pairs]
+        value, size, underflows = np.array(found, dtype=np.float64).reshape(-1, 3).T
+        return Supports(value, size, underflows != 0)
 
     def upper_bound_exactly(self, r: Sequence[Fraction], s: Fraction) -> Fraction | None:
         """max over the set of r·x + s; None where it is infinite. Where it is irrational: zero if

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from uncork.domain.outline import Outline
-from uncork.domain.protocol import Domain, Support, register
+from uncork.domain.protocol import Domain, Support, Supports, register
 
 
 @register
@@ -35,6 +35,14 @@ class Unbounded(Domain):
         if np.isnan(size).any():
             return Support(np.nan, 0.0, False)
         return Support(np.inf if size.any() else 0.0, 0.0, bool(residual.any() or error.any()))
+
+    def supports(self, residuals: Any, errors: Any, device: Any) -> Supports:
+        xp, get = device.xp, device.get
+        size = xp.maximum(xp.abs(residuals - errors), xp.abs(residuals + errors))
+        value = np.where(get(xp.any(size != 0, axis=1)), np.inf, 0.0)
+        value = np.where(get(xp.any(xp.isnan(size), axis=1)), np.nan, value)
+        seen = get(xp.any((residuals != 0) | (errors != 0), axis=1))
+        return Supports(value, np.zeros(len(value)), seen)
 
     def support_exactly(self, r: Sequence[Fraction]) -> Fraction | None:
         return None if any(r) else Fraction(0)

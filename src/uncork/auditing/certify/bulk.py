@@ -23,6 +23,7 @@ from uncork.auditing.certify.latent import Latent
 from uncork.auditing.certify.products import Device
 from uncork.core.head import Head
 from uncork.core.rigour import UNIT, add_up, gamma, row_norms, up
+from uncork.domain.affine import Constants
 
 _SAFE = 1e100  # no square of a safe number over- or underflows
 
@@ -71,7 +72,7 @@ class Bulk:
         transform, bounds = None, (np.inf, np.inf, np.inf, np.inf)
         found = _whiten(rows, centre)
         if found is not None:
-            transform, bounds = found, _bounds(rows, centre, found)
+            transform, bounds = device.get(found), _bounds(rows, centre, found)
         bias_error = gamma(count + 8) * float(np.abs(bias).mean()) + float(wrong_bias.mean())
         return cls(
             centre, centre_error, transform, *bounds,
@@ -110,11 +111,31 @@ class Bulk:
         # Below a half, no weight of the mixture is anywhere near zero.
         return float(share) if share <= 0.5 and np.isfinite(share) else None
 
-    def bias_low(self, nudge: float) -> float:
+    def nudges(self, residuals: Any, errors: Any, on: Constants) -> np.ndarray:
+        """`nudge` of many (n, d), on a device; NaN where the argument does not reach: (n,)."""
+        xp, get, width = on.xp, on.device.get, residuals.shape[1]
+        close = self.defect < 0.5 and self.offset < 0.5
+        if self.transform is None or not (self.is_full or close):
+            return np.full(len(residuals), np.nan)
+        turn = on.put(self.transform).T
+        with np.errstate(all="ignore"):
+            finite = get(xp.all(xp.isfinite(residuals), axis=1))
+            moved, size, off = (
+                get(row_norms(v, xp)) for v in (residuals @ turn, residuals, errors)
+            )
+            # As in `_nudge`.
+            rounding = gamma(width + 8) * (self.transform_norm * size)
+            q = up(moved + rounding + self.transform_norm * off, width + 8)
+            room = 1 - self.defect - q * self.offset - 8 * UNIT
+            share = self.reach * (q + self.offset) / room * (1 + 16 * UNIT)
+            near = finite & (room > 0) & (share <= 0.5) & np.isfinite(share)
+        return np.where(near, share, np.nan)
+
+    def bias_low(self, nudge: Any) -> Any:
         """The least bias that the nudged mean row can have (`nudge` as returned above)."""
         low, high = self.bias_range
         spread = (high - low) * 2 * nudge / (1 - nudge)
-        return max(low, self.bias_mean - self.bias_error - spread * (1 + 16 * UNIT))
+        return np.maximum(low, self.bias_mean - self.bias_error - spread * (1 + 16 * UNIT))
 
 
 class _Rows:
@@ -148,8 +169,9 @@ def _below(values: np.ndarray, error: np.ndarray) -> float:
     return float(np.nextafter(values - error, -np.inf).min())
 
 
-def _whiten(rows: _Rows, centre: np.ndarray) -> np.ndarray | None:
-    """K with K Σ Kᵀ near the identity, however it was found; None where Σ is singular."""
+def _whiten(rows: _Rows, centre: np.ndarray) -> Any | None:
+    """K with K Σ Kᵀ near the identity, however it was found, on the device; None where Σ is
+    singular."""
     if rows.count <= rows.rank:  # and centred, so they span less than that
         return None
     device, total = rows.device, 0.0
@@ -158,35 +180,46 @@ def _whiten(rows: _Rows, centre: np.ndarray) -> np.ndarray | None:
         for block, _, _, _ in rows.blocks():
             away = block - middle
             total = total + away.T @ away
-        covariance = device.get(total) / rows.count
-    if not np.isfinite(covariance).all():
+        covariance: Any = total / rows.count
+    xp = device.xp
+    if not bool(xp.all(xp.isfinite(covariance))):
         return None
-    if rows.rank == rows.width:
-        transform = _inverse_root(covariance)
-    else:
-        transform = _inverse_root_on_span(covariance, rows.rank)
-    if transform is None or not np.isfinite(transform).all():
+    transform = _inverse_root(covariance, rows.rank, device)
+    if transform is None or not bool(xp.all(xp.isfinite(transform))):
         return None
-    return transform if np.abs(transform).max() < _SAFE else None
+    return transform if float(xp.max(xp.abs(transform))) < _SAFE else None
 
 
-def _inverse_root(covariance: np.ndarray) -> np.ndarray | None:
-    if not np.diag(covariance).min() > 1 / _SAFE:
+def _inverse_root(covariance: Any, rank: int, device: Device) -> Any | None:
+    """Where rows span fewer dimensions than they have features, by as many of these: (rank, d)."""
+    width = len(covariance)
+    diagonal = device.put(np.arange(width))
+    spread = device.get(covariance[diagonal, diagonal])
+    if rank == width:
+        return device.inverse_root(covariance) if spread.min() > 1 / _SAFE else None
+    kept = np.flatnonzero(spread)
+    if rank < 1 or not len(kept) or not spread[kept].min() > 1 / _SAFE:
         return None
-    try:
-        return np.linalg.inv(np.linalg.cholesky(covariance))
-    except np.linalg.LinAlgError:
-        return None
+    if len(kept) == rank + 1:  # a mean was taken out: any one feature follows from the others
+        kept = np.delete(kept, np.argmin(spread[kept]))
+    if len(kept) != rank:
+        return _inverse_root_on_span(covariance, rank, device)
+    at = device.put(kept)
+    root = device.inverse_root(covariance[at, :][:, at])
+    if root is None:
+        return _inverse_root_on_span(covariance, rank, device)
+    transform = device.xp.zeros_like(covariance[:rank])
+    transform[:, at] = root
+    return transform
 
 
-def _inverse_root_on_span(covariance: np.ndarray, rank: int) -> np.ndarray | None:
+def _inverse_root_on_span(covariance: Any, rank: int, device: Device) -> Any | None:
     """On the `rank` directions in which the rows vary most; (rank, d)."""
-    if rank < 1:
-        return None
-    scale = np.sqrt(np.diag(covariance))
+    here = device.get(covariance)
+    scale = np.sqrt(np.diag(here))
     scale[scale == 0] = 1.0
     try:
-        values, vectors = np.linalg.eigh(covariance / scale / scale[:, None])
+        values, vectors = np.linalg.eigh(here / scale / scale[:, None])
     except np.linalg.LinAlgError:
         return None
     values, vectors = values[-rank:], vectors[:, -rank:]
@@ -194,31 +227,30 @@ def _inverse_root_on_span(covariance: np.ndarray, rank: int) -> np.ndarray | Non
         return None
     # The directions are those of the scaled rows: once more, for the rows as they are.
     transform = (vectors / np.sqrt(values)).T / scale
-    again = _inverse_root(transform @ covariance @ transform.T)
-    return None if again is None else again @ transform
+    again = device.inverse_root(device.put(transform @ here @ transform.T))
+    return None if again is None else again @ device.put(transform)
 
 
-def _bounds(
-    rows: _Rows, centre: np.ndarray, transform: np.ndarray
-) -> tuple[float, float, float, float]:
+def _bounds(rows: _Rows, centre: np.ndarray, transform: Any) -> tuple[float, float, float, float]:
     """Rigorous ‖K‖, η, ‖v̄‖ and M for this centre and transform."""
     device, count, width = rows.device, rows.count, rows.width
-    norm = float(row_norms(transform.reshape(1, -1))[0])
+    xp = device.xp
+    norm = float(row_norms(transform.reshape(1, -1), xp)[0])
     moment_sum: Any = 0.0
     mean = np.zeros(len(transform))
-    middle, turn = device.put(centre), device.put(np.ascontiguousarray(transform.T))
+    middle, turn = device.put(centre), transform.T
     reach = energy = length = leak = drift = 0.0
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         for block, error, _, _ in rows.blocks():
             away = block - middle
             product = away @ turn
             moment_sum = moment_sum + product.T @ product
-            mean += device.get(device.xp.sum(product, axis=0))
-            sizes = device.get(row_norms(product, device.xp))
+            mean += device.get(xp.sum(product, axis=0))
+            sizes = device.get(row_norms(product, xp))
             # ‖computed v_i − true v_i‖: one rounding for w − c, d products and additions.
-            errors = gamma(width + 8) * (norm * device.get(row_norms(away, device.xp)))
+            errors = gamma(width + 8) * (norm * device.get(row_norms(away, xp)))
             if error is not None:
-                errors = errors + norm * device.get(row_norms(error, device.xp))
+                errors = errors + norm * device.get(row_norms(error, xp))
             errors = up(errors, width + 8)
             reach = max(reach, float((sizes + errors).max()))
             energy += float((sizes**2).sum())
@@ -227,8 +259,9 @@ def _bounds(
             drift += float(errors.sum())
         # Sums over all rows, of squares of their d entries; and what squares lost to underflow.
         share, roundings = gamma(count + 8), count + width + 64
-        moment = device.get(moment_sum) / count - np.eye(len(transform))
-        far = float(row_norms(moment.reshape(1, -1))[0]) + width * UNIT * 4
+        moment, diagonal = moment_sum / count, device.put(np.arange(len(transform)))
+        moment[diagonal, diagonal] -= 1.0
+        far = float(row_norms(moment.reshape(1, -1), xp)[0]) + width * UNIT * 4
         defect = up(far + (2 * share * energy + leak) / count, roundings)
         middle_off = float(row_norms(mean[None])[0])
         offset = up((middle_off + 2 * share * length + drift) / count, roundings)

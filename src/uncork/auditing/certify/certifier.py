@@ -21,34 +21,30 @@ its support and what it contains, the domain says itself: it is trusted as this 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from uncork.auditing.certify.balance import Balance, balance_of
 from uncork.auditing.certify.bulk import Bulk
 from uncork.auditing.certify.digits import most_bits
 from uncork.auditing.certify.latent import Latent
+from uncork.auditing.certify.mixtures import ManyMixtures
 from uncork.auditing.certify.products import MOST_FEATURES32, Device, Products, Tilted
-from uncork.auditing.certify.support import finite_part, part_below_zero, upper_bound
 from uncork.auditing.proofs.verdict import Mixture, Witness
 from uncork.core.head import Head
 from uncork.core.rigour import (
     LARGEST,
     SMALLEST,
-    TINY,
-    UNIT,
     add_up,
     check_arithmetic,
     integers,
     lower_float,
-    mul_up,
     row_norms,
 )
-from uncork.domain import Domain, Unbounded
+from uncork.domain import Domain
 
 EXACT_PAIRS = 20_000  # pairs (input, class) settled in integers before a block is refused
 _EXACT_SIZE = 200_000  # numbers in a mixture's rows up to which it is also tried exactly
@@ -111,7 +107,7 @@ class Certifier:
         self, classes: np.ndarray, u: Any, groups: dict[int, np.ndarray]
     ) -> np.ndarray:
         own_groups = {t: self._own_group(t, groups) for t in classes.tolist() if t in groups}
-        inside = self._inside(u)
+        inside = self.inside(u)
         margin = np.full(len(classes), np.nan)
         lowest = np.full(len(classes), np.nan)
         narrow = self.device.single and self.head.features <= MOST_FEATURES32
@@ -154,7 +150,7 @@ class Certifier:
             x = narrow
         return x, self.device.get(row_norms(error, xp))
 
-    def _inside(self, u: Any) -> np.ndarray:
+    def inside(self, u: Any) -> np.ndarray:
         """Whether each u lies in the set it may be chosen from: (n,)."""
         if isinstance(u, np.ndarray):
             return self.base.contains(u)
@@ -220,158 +216,42 @@ class Certifier:
         return float(self.mixtures([t], [mixture])[0])
 
     def mixtures(self, classes: Sequence[int], mixtures: Sequence[Mixture]) -> np.ndarray:
-        """As `mixture`, for many: those that tilt all classes share their products."""
+        """As `mixture`, for many: they share their products."""
         check_arithmetic()
-        leads = np.full(len(classes), np.nan)
         with np.errstate(all="ignore"):  # what overflows is refused
-            tilted = [k for k, m in enumerate(mixtures) if self._is_tilted(m)]
-            step = self.device.inputs
-            sums: dict[int, tuple[Tilted, int]] = {}
-            for start in range(0, len(tilted), step):
-                part = tilted[start : start + step]
-                x = np.array([mixtures[k].tilt for k in part], dtype=np.float64)
-                peaks = np.array([mixtures[k].peak for k in part])
-                together = self.products.tilted(x, peaks)
-                sums.update({k: (together, row) for row, k in enumerate(part)})
-            for k, (t, mixture) in enumerate(zip(classes, mixtures, strict=True)):
-                if mixture.tilt is None or k in sums:
-                    leads[k] = self._mixture(int(t), mixture, sums.get(k))
-        return leads
+            return ManyMixtures(self).leads(np.asarray(classes, dtype=np.int64), mixtures)
 
-    def lead(self, t: int, sums: Tilted, row: int, bulk: float) -> float:
-        """As `mixture`, for weights on all classes whose bounded sums are given."""
-        return self._lead(t, self._tilted(t, sums, row), bulk)
+    def leads(self, classes: np.ndarray, sums: Tilted, bulk: np.ndarray) -> np.ndarray:
+        """As `mixtures`, for weights on all classes whose bounded sums are given: (n,)."""
+        check_arithmetic()
+        with np.errstate(all="ignore"):
+            many = ManyMixtures(self)
+            return many.tilted_leads(np.asarray(classes, dtype=np.int64), sums, bulk)
 
     def seen(self, u: Any) -> tuple[Any, np.ndarray, np.ndarray]:
         """x for each u on the device, how far off it may be, and whether u is in its set."""
-        return *self._inputs(u, False), self._inside(u)
+        return *self._inputs(u, False), self.inside(u)
 
-    def _is_tilted(self, mixture: Mixture) -> bool:
-        return mixture.tilt is not None and mixture.tilt.shape == (self.head.features,)
-
-    def _mixture(self, t: int, mixture: Mixture, tilted: tuple[Tilted, int] | None) -> float:
+    def exact_mixture(self, t: int, mixture: Mixture) -> float:
+        """As `mixture`, in fractions: of weights that are whole numbers, or of the floats as they
+        are where that is not too much work."""
         classes = np.asarray(mixture.classes, dtype=np.int64)
-        weights = np.asarray(mixture.weights, dtype=np.float64)
-        if not self._sane(classes, weights, mixture.bulk):
-            return float("nan")
-        away = self.head.rows(t, t + 1) - self.head.take(classes)  # (n, d): w_t − w_i
-        bias_away = self.offsets[t] - self.offsets[classes]
-        # Weight on t itself, or on its equals, cancels: it proves nothing about the group.
-        other = away.any(axis=1) | (bias_away != 0)
-        classes, weights = classes[other], weights[other]
-        if not 0 < float(weights.sum()) + mixture.bulk < np.inf:
-            return float("nan")
-        if mixture.integers is not None:
-            if len(mixture.integers) != len(other) or tilted is not None:
+        away = self.head.rows(t, t + 1) - self.head.take(classes)  # exact enough to be zero or not
+        other = away.any(axis=1) | (self.offsets[classes] != self.offsets[t])
+        weights: list[Fraction]
+        if mixture.integers is None:
+            if int(other.sum()) * self.head.features > _EXACT_SIZE or mixture.bulk:
                 return float("nan")
-            if not self._short(mixture.integers):
+            weights = [Fraction(w) for w in np.asarray(mixture.weights, np.float64)[other].tolist()]
+        else:
+            image = np.asarray(mixture.weights, dtype=np.float64)[other]
+            if len(mixture.integers) != len(other) or not self._short(mixture.integers):
+                return float("nan")
+            if not 0 < float(image.sum()) + mixture.bulk < np.inf:
                 return float("nan")
             named = zip(mixture.integers, other.tolist(), strict=True)
-            return self._exact_mixture(
-                t, classes, [Fraction(w) for w, is_other in named if is_other]
-            )
-        balance = balance_of(away[other], bias_away[other], weights)
-        if tilted is not None:
-            balance = balance.plus(self._tilted(t, *tilted))
-        lead = self._lead(t, balance, mixture.bulk)
-        plain = mixture.bulk == 0 and tilted is None
-        if not lead >= 0 and plain and len(classes) * self.head.features <= _EXACT_SIZE:
-            exact = self._exact_mixture(t, classes, [Fraction(w) for w in weights.tolist()])
-            return lead if np.isnan(exact) else exact
-        return lead
-
-    def _sane(self, classes: np.ndarray, weights: np.ndarray, bulk: float) -> bool:
-        if classes.shape != weights.shape or classes.ndim != 1:
-            return False
-        if len(classes) and not (classes.min() >= 0 and classes.max() < self.head.classes):
-            return False
-        return bool(np.isfinite(weights).all() and (weights >= 0).all() and 0 <= bulk < np.inf)
-
-    def _tilted(self, t: int, sums: Tilted, row: int) -> Balance:
-        """Σ l_i (w_t − w_i) and Σ l_i (b_t − b_i) from the sums over all classes."""
-        own, own_bias = self.head.rows(t, t + 1)[0] - self.products.centre, self.offsets[t]
-        mass, mass_error = float(sums.mass[row]), float(sums.mass_error[row])
-        moved, moved_bias = mass * own, mass * own_bias
-        residual, constant = moved - sums.rows[row], moved_bias - sums.bias[row]
-        rounding = 8 * (UNIT * (np.abs(moved) + np.abs(sums.rows[row])) + TINY)
-        error = add_up(sums.rows_error[row], mul_up(mass_error, np.abs(own)), rounding)
-        bias_error = float(sums.bias_error[row])
-        if own_bias or bias_error:
-            bias_rounding = 8 * (UNIT * (abs(moved_bias) + abs(float(sums.bias[row]))) + TINY)
-            moved_error = float(mul_up(mass_error, abs(own_bias)))
-            bias_error = add_up(bias_error, moved_error, bias_rounding)
-        return Balance(residual, error, float(constant), bias_error, mass, mass_error)
-
-    def _lead(self, t: int, balance: Balance, bulk: float) -> float:
-        """The best lead that can be proven, with or without the bulk's help."""
-        seen = balance.seen_through(self.latent)
-        if bulk == 0:
-            uppers = [self._upper(seen)]
-        else:
-            uppers = list(self._with_bulk(self.base, self.bulk, self._own_row(t), seen, bulk))
-            if self.latent.shifts:
-                # Where x = 0 lies in D and ties all classes, only a residual of zero will do, for
-                # x as for u; and zero for x says more: it leaves the bias alone.
-                own = self.head.rows(t, t + 1)[0]
-                row = own, np.zeros_like(own), float(self.offsets[t]), 0.0
-                uppers += self._with_bulk(Unbounded(), self.bulk_of_rows, row, balance, bulk)
-        total = balance.total + bulk
-        error = add_up(balance.total_error, 2 * UNIT * total + TINY)
-        if not total > 0:  # without weight a mixture proves nothing
-            return float("nan")
-        return max((_share(upper, total, error) for upper in uppers), default=float("nan"))
-
-    def _upper(self, balance: Balance) -> float:
-        return upper_bound(
-            self.base, balance.residual, balance.error, balance.constant, balance.constant_error
-        )
-
-    @staticmethod
-    def _with_bulk(
-        base: Domain,
-        mean: Bulk,
-        row: tuple[np.ndarray, np.ndarray, float, float],
-        balance: Balance,
-        bulk: float,
-    ) -> Iterator[float]:
-        """Upper bounds on Σ λ_i (z_t − z_i) with the bulk's weight added, one for each argument;
-        `row` is t's row and bias, each with an error bound."""
-        own, own_error, own_bias, own_bias_error = row
-
-        def upper(residual: np.ndarray, error: np.ndarray, nudge: float) -> float:
-            behind = own_bias - mean.bias_low(nudge)
-            moved = bulk * behind
-            rounding = 8 * (UNIT * abs(moved) + TINY) if behind else 0.0
-            bias_error = float(mul_up(bulk, own_bias_error))
-            off = add_up(balance.constant_error, bias_error, rounding)
-            return upper_bound(base, residual, error, balance.constant + moved, off)
-
-        shift = bulk * (own - mean.centre)
-        total = balance.residual + shift
-        rounding = 4 * UNIT * (np.abs(shift) + np.abs(balance.residual)) + TINY
-        error = add_up(balance.error, rounding, mul_up(bulk, own_error))
-        # 1. The bulk as the mean row itself, known up to its own rounding.
-        yield upper(total, add_up(error, mul_up(bulk, mean.centre_error)), 0.0)
-        # 2. The bulk as a point near the mean that leaves a residual of our choosing: one that no
-        #    infinite side of the domain sees, one that is nowhere positive, or none at all.
-        wishes = [np.zeros_like(total)]
-        if mean.is_full:  # else not every residual can be reached
-            wishes += [finite_part(base, total), part_below_zero(base, total)]
-        for wanted in wishes:
-            # Both divisions round, and the first difference: paid for by the second.
-            away = (total - wanted) / bulk
-            nudge = mean.nudge(away, add_up(error / bulk, 4 * UNIT * np.abs(away), TINY))
-            if nudge is not None:
-                yield upper(wanted, np.zeros_like(wanted), nudge)
-
-    def _own_row(self, t: int) -> tuple[np.ndarray, np.ndarray, float, float]:
-        """Row and bias of class t as functions of u, each with an error bound."""
-        row, bias = self.head.rows(t, t + 1), float(self.offsets[t])
-        if self.latent.is_identity:
-            return row[0], np.zeros(self.latent.width), bias, 0.0
-        g, error, shift, shift_error = self.latent.host.back(row, np.zeros_like(row))
-        total = bias + float(shift[0])
-        return g[0], error[0], total, add_up(float(shift_error[0]), 4 * UNIT * abs(total))
+            weights = [Fraction(w) for w, is_other in named if is_other]
+        return self._exact_mixture(t, classes[other], weights)
 
     def _exact_mixture(self, t: int, classes: np.ndarray, weights: list[Fraction]) -> float:
         own, own_scale = self._whole_row(t)
@@ -396,12 +276,3 @@ def _lead_down(own: Any, rivals: Any) -> Any:
     """own − rivals rounded down: a lower bound less an upper one. Infinite without rivals."""
     lead = (own - rivals) * (1 - 2.0**-50)  # exact where it is subnormal
     return np.where(np.isneginf(rivals), lead, np.minimum(lead, LARGEST))
-
-
-def _share(upper: float, total: float, error: float) -> float:
-    """−upper/total rounded down, zero or more only if `upper` is; `total` known up to `error`."""
-    if upper > 0:
-        total = (total - error) * (1 - 4 * UNIT)
-        return min(math.nextafter(-upper / total, -math.inf), -SMALLEST) if total > 0 else -math.inf
-    lead = -upper / add_up(total, error)
-    return math.nextafter(min(lead, LARGEST), 0.0) if lead > 0 else lead

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from uncork.auditing.certify.arithmetic import SINGLE, Arithmetic
 from uncork.core.head import Head
 from uncork.core.rigour import TINY, UNIT, gamma, row_norms
 
@@ -26,13 +27,20 @@ MOST_FEATURES32 = 100_000  # beyond, the float32 bound's second-order terms woul
 _PAID = 1.04  # what drift costs, with the rounding of whatever it passes through
 
 
+Beside = tuple[tuple[Any, Any], tuple[Any, Any]]
+
+
 class Device:
     """Where products are computed: NumPy here, another array library in a subclass."""
 
     xp: Any = np
     inputs = 1024  # inputs in one product
     rows = 4096  # rows of W in one product
+    gather_bytes = 2 << 20  # rows of W held at a time for mixtures
     single = True  # whether float32 products are worth trying first
+    panel = 2048  # classes on either side of a tile of the product of all first guesses
+    panel_bytes = 512 << 20  # held of its panels at a time
+    measured_bytes = 32 << 20  # of rows in float64 that are measured in one go
 
     def put(self, array: np.ndarray) -> Any:
         return array
@@ -48,6 +56,71 @@ class Device:
     def take(self, head: Head | Folded, classes: np.ndarray) -> Any:
         """Some rows of the head in float64: (n, d)."""
         return head.take(classes)
+
+    # The product of all first guesses (`guesses`)
+
+    def arithmetic(self, strict: bool) -> Arithmetic:
+        """What it is computed in; `strict`: nothing assumed but IEEE arithmetic."""
+        return SINGLE
+
+    def cast(self, array: Any, dtype: Any) -> Any:
+        """In another type, rounded to nearest."""
+        return array.astype(dtype, copy=False)
+
+    def beside(self, points: Any, columns: Any) -> Any:
+        """A panel: points (n, k) and columns (n, m) beside them, and zeros where that is faster."""
+        return np.concatenate([points, columns], axis=1)
+
+    def product(self, left: Any, right: Any) -> Any:
+        """All scores of two panels, (n, k) and (m, k), in float32 or wider: (n, m)."""
+        return left @ right.T
+
+    def maxima(
+        self, left: Any, right: Any, same: bool, beside: Beside | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The largest score of every row and of every column, in float64: (n,), (m,).
+
+        `same`: the panels are of the same classes, and a class does not count for itself. `beside`:
+        outer products to be added to the scores, for the columns' maxima and for the rows'.
+        """
+        scores = self.product(left, right)
+        if same:
+            np.fill_diagonal(scores, -np.inf)
+        if beside is None:
+            return scores.max(axis=1).astype(np.float64), scores.max(axis=0).astype(np.float64)
+        for_columns, for_rows = beside
+        rows, columns = np.empty(len(left)), np.full(len(right), -np.inf)
+        for start in range(0, len(left), 128):  # what stays in the caches
+            part = slice(start, start + 128)
+            both = np.multiply.outer(for_rows[0][part], for_rows[1])
+            both += scores[part]
+            rows[part] = both.max(axis=1)
+            np.multiply.outer(for_columns[0][part], for_columns[1], out=both)
+            both += scores[part]
+            columns = np.maximum(columns, both.max(axis=0))
+        return rows, columns
+
+    def squares(self, rows: Any) -> Any:
+        """Σ_j a_ij² for every row: (n,)."""
+        return np.einsum("ij,ij->i", rows, rows)
+
+    def columns(self, head: Head | Folded, features: np.ndarray) -> np.ndarray:
+        """Some features of all rows in float64, here: (C, n)."""
+        if head.stored is not None:
+            return np.asarray(head.stored[:, features], dtype=np.float64)
+        at = self.put(features)
+        return np.concatenate([self.get(block[:, at]) for _, block in self.blocks(head)])
+
+    def largest_weight(self, head: Head) -> float:
+        """The largest magnitude of a weight."""
+        return head.largest_weight
+
+    def inverse_root(self, covariance: Any) -> Any | None:
+        """K with K Σ Kᵀ near the identity for a positive definite Σ (n, n), else None."""
+        try:
+            return np.linalg.inv(np.linalg.cholesky(covariance))
+        except np.linalg.LinAlgError:
+            return None
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,10 @@ import numpy as np
 
 from uncork.auditing.backend import Backend, choose_backend
 from uncork.auditing.certify.certifier import Certifier
+from uncork.auditing.certify.guesses import Guesses, coordinates_of
+from uncork.auditing.proofs.formula import Formula
 from uncork.auditing.proofs.proofs import Proofs
-from uncork.auditing.proofs.verdict import Verdict
+from uncork.auditing.proofs.verdict import Mixture, Verdict
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from uncork.auditing.result import Audit
 
 
-_MIXTURES = 64  # mixtures checked in one go
+_WIDTHS = 12  # what measuring costs, in classes for each feature
+_MIXTURES = 256  # mixtures checked in one go by a thread
 
 
 @dataclass
@@ -116,7 +119,8 @@ def _witness_leads(
         inputs = proofs.stored_inputs(certifier.head, classes, latent, backend)
         return certifier.witnesses(classes, inputs, groups)
 
-    stored = wanted[proofs.has_input(wanted)]
+    _lead_together(certifier, proofs, backend, groups, wanted, leads, tick)
+    stored = wanted[proofs.has_input(wanted) & ~(leads[wanted] > 0)]
     step = backend.inputs
     parts = [stored[start : start + step] for start in range(0, len(stored), step)]
     with backend.threads() as over:
@@ -129,24 +133,75 @@ def _witness_leads(
     return leads
 
 
+def _lead_together(
+    certifier: Certifier,
+    proofs: Proofs,
+    backend: Backend,
+    groups: dict[int, np.ndarray],
+    wanted: np.ndarray,
+    leads: np.ndarray,
+    tick: Callable[[int], None],
+) -> None:
+    """Fill in what the first guesses of all classes prove together, where most are by formula."""
+    if proofs.formula is None or not _fits(proofs.formula, certifier):
+        return
+    by_formula = proofs.scales > 0
+    by_formula[list(proofs.inputs)] = False
+    by_formula &= np.isin(np.arange(len(leads)), wanted)
+    # Half a product instead of one, and three of the width of the head, in float64, besides.
+    if 2 * by_formula.sum() < len(leads) + _WIDTHS * certifier.latent.width:
+        return
+    coordinates = coordinates_of(proofs.formula, certifier)
+    if coordinates is None:
+        return
+    guesses = Guesses(
+        certifier, backend, proofs.formula, coordinates, list(groups.values()),
+        scales=np.where(by_formula, proofs.scales, 0), strict=True,
+    )  # fmt: skip
+    for found in guesses.run():
+        good = by_formula[found.classes] & (found.margins > 0)
+        leads[found.classes[good]] = found.margins[good]
+        tick(int(good.sum()))
+
+
+def _fits(formula: Formula, certifier: Certifier) -> bool:
+    features, latent = certifier.head.features, certifier.latent.width
+    return formula.transform.shape == (features, latent) and formula.centre.shape == (features,)
+
+
 def _mixture_leads(
     certifier: Certifier, proofs: Proofs, backend: Backend, tick: Callable[[int], None]
 ) -> np.ndarray:
     """What the mixture of each unargmaxable class proves: (C,)."""
     leads = np.full(len(proofs.verdicts), np.nan)
     beaten = [t for t in proofs.ids(Verdict.UNARGMAXABLE).tolist() if t in proofs.mixtures]
-    parts = [beaten[start : start + _MIXTURES] for start in range(0, len(beaten), _MIXTURES)]
-    if any(proofs.mixtures[t].bulk for t in beaten):
-        _ = certifier.bulk, certifier.bulk_of_rows  # once, before the threads ask for them
-
-    def check(part: list[int]) -> np.ndarray:
-        return certifier.mixtures(part, [proofs.mixtures[t] for t in part])
-
-    with backend.threads() as over:
-        for part, found in zip(parts, over(check, parts), strict=True):
-            leads[part] = found
-            tick(len(part))
+    leads[beaten] = mixture_leads(
+        certifier, [(t, proofs.mixtures[t]) for t in beaten], backend, tick
+    )
     return leads
+
+
+def mixture_leads(
+    certifier: Certifier,
+    claims: list[tuple[int, Mixture]],
+    backend: Backend,
+    tick: Callable[[int], None] = lambda n: None,
+) -> np.ndarray:
+    """`Certifier.mixtures` of classes and their mixtures, on the backend's threads: (n,)."""
+    if any(mixture.bulk for _, mixture in claims):
+        _ = certifier.bulk, certifier.latent.shifts and certifier.bulk_of_rows  # once for all
+    step = _MIXTURES if backend.jobs > 1 else max(_MIXTURES, len(claims))
+    parts = [claims[start : start + step] for start in range(0, len(claims), step)]
+
+    def check(part: list[tuple[int, Mixture]]) -> np.ndarray:
+        return certifier.mixtures([t for t, _ in part], [mixture for _, mixture in part])
+
+    leads = [np.empty(0)]
+    with backend.threads(len(parts)) as over:
+        for part, found in zip(parts, over(check, parts), strict=True):
+            leads.append(found)
+            tick(len(part))
+    return np.concatenate(leads)
 
 
 def _checked_groups(

@@ -86,10 +86,13 @@ class Formula:
         xp, outline = device.xp, domain.outline(directions.shape[1])
         if outline.is_round:
             limit = outline.radius / device.get(row_norms(directions, xp))
-        elif np.isfinite(outline.upper).any():
-            lower, upper = (device.put(b.copy()) for b in (outline.lower, outline.upper))
+        elif outline.has_sides:
             # 1/room: how much of its side each feature of the direction takes up.
-            taken = xp.where(directions > 0, directions / upper, directions / lower)
+            if (outline.lower == -outline.upper).all():
+                taken = xp.abs(directions) * device.put(1 / outline.upper)
+            else:
+                lower, upper = (device.put(1 / b) for b in (outline.lower, outline.upper))
+                taken = xp.maximum(directions * upper, directions * lower)
             limit = 1 / device.get(xp.max(taken, axis=1))
         else:
             limit = _FAR / device.get(xp.max(xp.abs(directions), axis=1))

@@ -78,11 +78,12 @@ class Proofs:
 
     def has_input(self, classes: np.ndarray) -> np.ndarray:
         """Whether each class has a witness in floats, by formula or stored: (n,)."""
-        return np.array([self.scales[t] > 0 or t in self.inputs for t in classes.tolist()], bool)
+        stored = np.isin(classes, np.fromiter(self.inputs, np.int64, len(self.inputs)))
+        return np.asarray((self.scales[classes] > 0) | stored)
 
     def stored_inputs(self, head: Head, classes: np.ndarray, latent: int, device: Device) -> Any:
         """The float witnesses of classes that have one, in float64 on the device: (n, latent)."""
-        stored = np.array([t in self.inputs for t in classes.tolist()], bool)
+        stored = np.isin(classes, np.fromiter(self.inputs, np.int64, len(self.inputs)))
         inputs = np.full((len(classes), latent), np.nan)
         for k in np.flatnonzero(stored).tolist():
             inputs[k] = self.inputs[int(classes[k])]

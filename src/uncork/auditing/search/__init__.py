@@ -3,14 +3,30 @@
 To add one, write a module with a `PROPOSER` and name it in a list below.
 """
 
-from uncork.auditing.search import centre, equals, exact, reference, rows, screen, tilt
+from uncork.auditing.search import (
+    alike,
+    centre,
+    equals,
+    exact,
+    guesses,
+    projection,
+    reference,
+    rows,
+    screen,
+    tilt,
+    winners,
+)
 from uncork.auditing.search.proposer import Proposer
 
 # Each is given the classes that those before it left undecided.
 FAST: tuple[Proposer, ...] = (
     equals.PROPOSER,
+    winners.PROPOSER,
+    guesses.PROPOSER,
     screen.PROPOSER,
+    projection.PROPOSER,
     tilt.PROPOSER,
+    alike.PROPOSER,
     centre.PROPOSER,
     rows.PROPOSER,
     exact.PROPOSER,
@@ -24,7 +40,11 @@ REFERENCE: tuple[Proposer, ...] = (
     exact.PROPOSER,
 )
 # The same without deciding: what has no witness then is potentially unargmaxable.
-FAST_APPROXIMATE: tuple[Proposer, ...] = (equals.PROPOSER, screen.PROPOSER)
+FAST_APPROXIMATE: tuple[Proposer, ...] = (
+    equals.PROPOSER,
+    guesses.PROPOSER,
+    screen.PROPOSER,
+)
 REFERENCE_APPROXIMATE: tuple[Proposer, ...] = (reference.BRAID_REFLECT,)
 
 ALGORITHMS = ("fast", "reference")

@@ -36,15 +36,17 @@ _FACTORS = (1.0, 3.0)  # sizes of working sets: a class that one leaves open get
 
 def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Proposal]:
     for factor in _FACTORS:
-        yield from _propose_in_batches(space, search.undecided(classes), search, factor)
+        yield from propose_in_batches(space, search.undecided(classes), search, factor)
 
 
 PROPOSER = Proposer("centre", "decide", propose)
 
 
-def _propose_in_batches(
+def propose_in_batches(
     space: Space, classes: np.ndarray, search: Search, factor: float
 ) -> Iterator[Proposal]:
+    """Decide classes with working sets of one size, as many at a time as there are threads."""
+
     def work(batch: tuple[np.ndarray, Any]) -> tuple[Proposal, ...]:
         return () if search.late() else decide_batch(space, *batch, factor, search.late)
 
@@ -66,8 +68,9 @@ def _hints(space: Space, classes: np.ndarray, search: Search) -> Any:
 
 
 def working_set_size(space: Space, factor: float = 1.0) -> int:
-    """Rows in a working set: three times the width, twice for wide heads, where rows cost more."""
-    size = (3 if space.width <= 512 else 2) * space.width
+    """Rows in a working set: three times the width, twice for wide heads, where rows cost more.
+    Coordinates that no class sees take sides of the box to hold, and as many rows again."""
+    size = (3 if space.width <= 512 else 2) * (space.width + space.unseen)
     return min(int(factor * size), space.head.classes - len(space.repeats) - 1)
 
 

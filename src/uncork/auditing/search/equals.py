@@ -22,7 +22,7 @@ def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Propo
         return
     undecided = set(classes.tolist())
     pairs = []
-    for group in equal_classes(space.head):
+    for group in equal_classes(space.head, space.backend):
         different = np.unique(space.representative[group]).tolist()
         for t, other in zip(different, different[1:] + different[:1], strict=True):
             if t != other and t in undecided:

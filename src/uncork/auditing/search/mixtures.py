@@ -46,15 +46,16 @@ def _without_smallest(
     count = ids.shape[1]
     if not count:  # every other class is a repeat: only the mean and the domain are left
         return weights
-    classes = backend.get(weights)[:, :count].copy()
-    classes[ids < 0] = 0.0  # sides stay: they are not the mixture's to drop
-    held = (classes > 0).sum(axis=1)
+    xp, is_class = backend.xp, backend.put(ids >= 0)
+    # Sides stay: they are not the mixture's to drop.
+    classes = xp.where(is_class, weights[:, :count], xp.zeros_like(weights[:, :count]))
+    held = backend.get(xp.sum(xp.astype(classes > 0, xp.int64), axis=1))
     keep = np.minimum(held, np.maximum(fewest, (share * held).astype(np.int64)))
-    order = np.sort(classes, axis=1)[:, ::-1]
-    limit = np.take_along_axis(order, np.maximum(keep - 1, 0)[:, None], axis=1)
-    dropped = np.zeros(tuple(weights.shape), dtype=bool)
-    dropped[:, :count] = (classes < limit) & (ids >= 0)
-    return backend.xp.where(backend.put(dropped), backend.xp.zeros_like(weights), weights)
+    order = xp.sort(classes, axis=1, descending=True)
+    limit = order[backend.index(np.arange(len(ids))), backend.index(np.maximum(keep - 1, 0))]
+    dropped = (classes < limit[:, None]) & is_class
+    fewer = xp.where(dropped, xp.zeros_like(classes), weights[:, :count])
+    return xp.concat([fewer, weights[:, count:]], axis=1)
 
 
 def _mixture(ids: np.ndarray, share: np.ndarray) -> Mixture | None:

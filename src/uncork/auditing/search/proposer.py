@@ -37,6 +37,13 @@ class Witnesses:
 
 
 @dataclass(frozen=True)
+class FirstGuesses:
+    """The first guesses of some classes, by the formula that the recorder has for them all."""
+
+    classes: np.ndarray  # (n,)
+
+
+@dataclass(frozen=True)
 class ExactWitness:
     """An input in fractions that should put one class first."""
 
@@ -71,7 +78,7 @@ class GaveUp:
         return np.array([self.class_id])
 
 
-Proposal = Witnesses | ExactWitness | Mixtures | GaveUp
+Proposal = Witnesses | FirstGuesses | ExactWitness | Mixtures | GaveUp
 
 
 @dataclass
@@ -86,6 +93,7 @@ class Search:
     undecided: Callable[[np.ndarray], np.ndarray]
     patience: int | None = None  # reflections, where their number is given
     exact_seconds: float = 60.0  # for one class in exact arithmetic
+    formula: bool = False  # whether a formula for the first guesses of all classes is at hand
     # Hints: directions (n, width) at which some classes (n,) nearly won, and who else matters.
     nearly_won: tuple[np.ndarray, Any] | None = None
     rivals: dict[int, np.ndarray] = field(default_factory=dict)

@@ -7,7 +7,7 @@ Algorithm 2 of the paper, in the whitened metric) and tried again, all live clas
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,9 @@ from uncork.auditing.search.space import Space
 
 _WORTH_IT = 0.01  # another reflection is made while it frees this share of the live classes
 _SHORTER = (0.25, 0.0625)  # with a bias the length of the input matters too
+_FAR = (100.0, 3.0)  # lengths of guesses where walls are in the way, in units of the bias
+_ROUNDS = 20  # towards the input nearest to such a guess
+_AFTER = 6  # and to one that was reflected
 
 
 def first_inputs(space: Space, classes: np.ndarray, share: float = 1.0) -> Any:
@@ -63,6 +66,9 @@ def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Propo
     if space.lifted:
         for share in _SHORTER:
             yield from screening.guess(share)
+    if space.has_walls:
+        for length in _FAR:
+            yield from screening.guess_behind_walls(length)
     rounds, patience = 0, search.patience
     while len(screening.live) and (patience is None or rounds < patience) and not search.late():
         freed = yield from screening.reflect()
@@ -88,20 +94,38 @@ class _Screening:
 
     def guess(self, share: float) -> Iterator[Proposal]:
         """Try every live class's first guess at a share of the largest length that fits."""
+        yield from self._try(
+            lambda classes: first_inputs(self.space, classes, share), share == 1.0, share == 1.0
+        )
+
+    def guess_behind_walls(self, length: float) -> Iterator[Proposal]:
+        """Try the input of the box that is nearest, as logits go, to every live class's own."""
+        space, inner = self.space, len(self.space.to_input)
+
+        def inputs(classes: np.ndarray) -> Any:
+            guess = space.points[space.backend.index(classes)][:, :inner] @ space.to_input_device
+            return space.projected(guess * (length * space.bias_scale), _ROUNDS)
+
+        yield from self._try(inputs, False, True)
+
+    def _try(
+        self, make: Callable[[np.ndarray], Any], formula: bool, kept: bool
+    ) -> Iterator[Proposal]:
+        """Try an input for every live class; if `kept`, go on from there."""
         space, index = self.space, self.space.backend.index
         behind_inputs, behind_winners, behind_classes = [], [], []
         step = max(1, space.backend.chunk_bytes // (8 * space.features))
         for start in range(0, len(self.live), step):
             classes = self.live[start : start + step]
-            inputs = first_inputs(space, classes, share)
-            winner = yield from self._evaluate(inputs, classes, formula=share == 1.0)
+            inputs = make(classes)
+            winner = yield from self._evaluate(inputs, classes, formula)
             behind = np.flatnonzero(self.wanted[classes])
             behind_inputs.append(inputs[index(behind)])
             behind_winners.append(winner[behind])
             behind_classes.append(classes[behind])
         if not behind_classes:
             return
-        if share == 1.0:
+        if kept:
             self.inputs = space.backend.xp.concat(behind_inputs, axis=0)
             self.winner = np.concatenate(behind_winners)
             self.live = np.concatenate(behind_classes)
@@ -153,4 +177,6 @@ def _reflect(space: Space, live: np.ndarray, winner: np.ndarray, inputs: Any) ->
     step = -2 * gap / xp.where(size > 0, size, xp.ones_like(size))
     y = xp.concat([y[:, :inner] + step * a[:, :inner], y[:, inner:]], axis=1)
     x = space.inputs(y)
+    if space.has_walls:
+        return space.projected(x, _AFTER)
     return space.with_fixed(space.clip(x) if space.lifted else space.enter(x))

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ _ROWS = 8192
 _HELD_BYTES = 256 << 20  # points are also held in float64 up to this size
 _FAR = 1e4  # how far out an input is tried where the domain sets no bound
 _MOST_UNSEEN = 4096  # features, beyond which directions that no row sees are not searched
+_EVEN = 4  # sides up to this many times as far as others count as a cube around zero
 _INSIDE = 1 - 1e-6  # rounding to float32 must not leave the domain
 
 
@@ -45,7 +47,7 @@ class Space:
     ) -> None:
         view = domain.affine(head.features)
         view, self.origin = _about_zero(view, head)
-        self.head, self.domain, self.backend = searched(head, view), view.base, backend
+        self.head, self.domain, self.backend = searched(head, view, backend), view.base, backend
         self.representative = np.arange(head.classes)  # the first of each group of equal classes
         for group in groups:
             self.representative[group] = group[0]
@@ -104,10 +106,10 @@ class Space:
         scale[scale == 0] = 1.0
         correlation = covariance / scale / scale[:, None]
         try:
-            factor = np.linalg.cholesky(correlation)
+            factor, inverse = self.backend.factor(correlation)
             if np.diag(factor).min() < 1e-5:
                 raise np.linalg.LinAlgError
-            return self._scaled(np.linalg.inv(factor) / scale, factor * scale[:, None])
+            return self._scaled(inverse / scale, factor * scale[:, None])
         except np.linalg.LinAlgError:
             values, vectors = np.linalg.eigh(correlation)
             return self._on_span(values, vectors, scale)
@@ -282,6 +284,12 @@ class Space:
         if not outline.has_sides:
             return x * (share * _FAR / xp.maximum(largest, tiny))
         lower, upper = outline.lower, outline.upper
+        if outline.surrounds_zero:
+            # How much of its side each feature takes up, if x is to reach a side at all.
+            put = self.backend.asarray
+            taken = xp.maximum(x * put(1 / upper), x * put(1 / lower))
+            taken = xp.max(taken, axis=1, keepdims=True)
+            return self.clip(x * (share * _INSIDE / xp.maximum(taken, largest / _FAR + tiny)))
         bound = np.minimum(np.abs(lower), np.abs(upper))
         if not np.isfinite(np.maximum(np.abs(lower), np.abs(upper))).any():
             bound = np.full_like(bound, _FAR)
@@ -308,6 +316,47 @@ class Space:
             x = xp.minimum(xp.maximum(x, put(_shrunk(lower, upper))), put(-_shrunk(-upper, -lower)))
         return x
 
+    def projected(self, x: Any, rounds: int) -> Any:
+        """The input of the box nearest to each, in the metric of the rows, nearly, a hair inside.
+
+        What is cut off at a side then moves the other features too: the logits stay as near as they
+        can to those that were wanted. Accelerated projected gradients, where a clip alone would be
+        one step of them.
+        """
+        xp, put = self.backend.xp, self.backend.asarray
+        metric, scale = self._metric
+        bounds = (
+            _shrunk(self.outline.lower, self.outline.upper),
+            -_shrunk(-self.outline.upper, -self.outline.lower),
+        )
+        low, high = (put(bound / scale) for bound in bounds)
+        x = x * put(1 / scale)
+        slope = x @ metric
+        here = ahead = xp.minimum(xp.maximum(x, low), high)
+        momentum = 1.0
+        for _ in range(rounds):
+            there = ahead - (ahead @ metric - slope)
+            there = xp.minimum(xp.maximum(there, low), high)
+            before, momentum = momentum, (1 + (1 + 4 * momentum**2) ** 0.5) / 2
+            ahead = there + ((before - 1) / momentum) * (there - here)
+            here = there
+        return self.with_fixed(self.clip(here * put(scale)))
+
+    @cached_property
+    def _metric(self) -> tuple[Any, np.ndarray]:
+        """The rows' covariance in features scaled to one another, its largest eigenvalue one, on
+        the device (d, d); and those scales (d,)."""
+        largest = np.abs(self.from_input).max(axis=1, initial=0.0)  # their squares may overflow
+        largest = np.where(largest > 0, largest, 1.0)
+        rows = self.from_input / largest[:, None]
+        spread = np.linalg.norm(rows, axis=1)
+        spread = np.where(spread > 0, spread, 1.0)
+        rows, scale = rows / spread[:, None], 1 / (largest * spread)
+        correlation = rows @ rows.T
+        if not (np.isfinite(correlation).all() and np.isfinite(scale).all() and (scale > 0).all()):
+            return self.backend.asarray(np.eye(self.features)), np.ones(self.features)
+        return self.backend.asarray(correlation / np.linalg.norm(correlation, 2)), scale
+
     # The domain as rows
 
     def sides(self) -> np.ndarray:
@@ -326,6 +375,15 @@ class Space:
         joined = np.concatenate(rows)
         norms = np.linalg.norm(joined, axis=1, keepdims=True)
         return joined / np.where(norms > 0, norms, 1.0)
+
+    @cached_property
+    def has_walls(self) -> bool:
+        """Whether sides of a box are so near or so far that inputs meet them sideways."""
+        free = np.isnan(self.fixed)
+        if not self.outline.is_box or not self._sides_count or not free.any():
+            return False
+        bounds = np.concatenate([-self.outline.lower[free], self.outline.upper[free]])
+        return not 0 < bounds.max() <= _EVEN * bounds.min() < np.inf
 
     @property
     def _sides_count(self) -> bool:

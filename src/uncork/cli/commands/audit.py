@@ -85,6 +85,15 @@ def audit(
             rich_help_panel=DECIDE,
         ),
     ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="On a GPU, prove first guesses in float64: nothing is taken for granted about how "
+            "tensor cores add. Verifying always does.",
+            rich_help_panel=DECIDE,
+        ),
+    ] = False,
     reach: Annotated[
         bool,
         typer.Option(
@@ -203,6 +212,7 @@ def audit(
             **run.on(),
             time_limit=run.time_limit,
             low_precision=is_quick(head) if low_precision is None else low_precision,
+            strict=strict,
             progress=watched(run.quiet),
             resume=earlier,
         )
@@ -213,7 +223,7 @@ def audit(
     result.seconds["total"] += loading
     stopped = bool(len(result.undecided)) and run.time_limit is not None
     if stopped:
-        _keep(unfinished, result, f"the time limit of {run.time_limit:g} s was reached")
+        _keep(unfinished, result, _why_left(result))
     try:
         odd = odd_rows(head, found.vocabulary)
         checking.run(result, head, run.quiet)
@@ -309,6 +319,13 @@ def _keep(unfinished: Unfinished, audit: Audit, why: str) -> None:
     if kept > decided(audit):
         done += f"; an earlier run decided {kept:,}, and is the one that stays saved"
     note(f"{why}: {done}; the same command with --resume continues")
+
+
+def _why_left(audit: Audit) -> str:
+    """Why classes are undecided: the time limit, where it was that for any of them."""
+    reasons = [audit.proofs.reasons.get(int(t), "") for t in audit.undecided]
+    limit = [why for why in reasons if why.startswith("the time limit")]
+    return (limit or reasons)[0].partition(" before anything")[0]
 
 
 def _outlook(head: Head, audit: Audit, run: options.Run) -> Outlook:

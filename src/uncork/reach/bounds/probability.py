@@ -88,9 +88,7 @@ def _block(
     value = value + 8 * UNIT * np.abs(value)
     low = np.where(inside & (value < _SMALLEST), np.exp(-value) * (1 - 2 * FUNCTIONS), 0.0)
     sums = weighted_sums(certifier, weights)
-    leads = np.array(
-        [certifier.lead(int(t), sums, k, _bulk(sums, k, bulk)) for k, t in enumerate(classes)]
-    )
+    leads = certifier.leads(classes, sums, _bulk(sums, bulk))
     certain = (1 - bulk) * (entropy - wrong) * (1 - 8 * UNIT)
     scaled = leads / temperature - 8 * UNIT * np.abs(leads / temperature)
     least = np.maximum(certain, 0.0) + scaled
@@ -101,10 +99,10 @@ def _block(
     return np.where(np.isnan(low), 0.0, np.clip(low, 0.0, 1.0)), high
 
 
-def _bulk(sums: Tilted, row: int, share: float) -> float:
-    """The weight spread over all classes that makes up at most `share` of everything."""
-    least = float(sums.mass[row] - sums.mass_error[row])
-    return max(least, 0.0) * share / (1 - share) * (1 - 2.0**-40)
+def _bulk(sums: Tilted, share: float) -> np.ndarray:
+    """The weight spread over all classes that makes up at most `share` of everything: (n,)."""
+    least = np.maximum(sums.mass - sums.mass_error, 0.0)
+    return np.asarray(least * share / (1 - share) * (1 - 2.0**-40))
 
 
 def logits(certifier: Certifier, x: Any) -> Any:

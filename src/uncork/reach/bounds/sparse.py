@@ -176,10 +176,8 @@ def _never_above(
         heavy = (k - 1) * (_HEAVIEST * spread / total_classes / k) ** power * total_classes
         spent = (1 - share) * spent + share * heavy * (1 + 4 * power * FUNCTIONS)
     least = (1 - share) * (mass - sums.mass_error) + share * spread * (1 - 16 * UNIT)
-    extra = [float(share[i] * spread[i] / (1 - share[i])) for i in range(len(classes))]
-    leads = np.array(
-        [certifier.lead(int(t), sums, i, extra[i] if bulk else 0.0) for i, t in enumerate(classes)]
-    )
+    extra = share * spread / (1 - share)
+    leads = certifier.leads(classes, sums, extra if bulk else np.zeros(len(classes)))
     first = (1 + spent) * (1 + 16 * UNIT) / (least * (1 - 16 * UNIT))
     scaled = a * beta * leads
     theta = first * (1 + 16 * UNIT) - scaled + 16 * UNIT * np.abs(scaled)
