@@ -4,7 +4,8 @@ Audits made heads shaped like a language model's (bfloat16, RMSNorm, clustered r
 a decaying spectrum, planted rows inside the hull, rows equal to one another) and prints the seconds
 of every stage, wall and processor, and the functions that took most. Each `--source` is a tree of
 the package to measure, in a process of its own and in the order given: two versions of the code
-beside each other. `--shape 128256,4096,200` names other heads: classes, features, lost rows.
+beside each other. `--shape 128256,4096,200` names other heads: classes, features, lost rows. With
+fewer than about thirty classes a feature the planted rows lie far out, and take far longer.
 """
 
 from __future__ import annotations

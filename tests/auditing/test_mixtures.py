@@ -108,6 +108,7 @@ def ragged(head: Head, rng: np.random.Generator) -> tuple[list[int], list[Mixtur
     return classes, mixtures
 
 
+@pytest.mark.slow
 @quick(120)
 @given(head=any_head, seed=st.integers(0, 2**32))
 def test_no_mixture_of_many_is_credited_with_more_than_its_lead(head: Head, seed: int) -> None:
@@ -129,6 +130,7 @@ def test_no_mixture_of_many_is_credited_with_more_than_its_lead(head: Head, seed
             assert true is not None
 
 
+@pytest.mark.slow
 @quick(60)
 @given(head=any_head, seed=st.integers(0, 2**32))
 def test_extreme_mixtures_are_accepted_together_where_they_are_alone(head: Head, seed: int) -> None:
