@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, Literal, overload
 
 from uncork.nn import kernels
 from uncork.nn._rows import (
-    BLOCK_ELEMENTS,
     Alpha,
+    blocks,
     check_floating,
     check_parameter,
     compute_dtype,
@@ -17,6 +17,7 @@ from uncork.nn._rows import (
     rows_last,
     runs_eagerly_on_cpu,
 )
+from uncork.nn._threads import over_rows
 from uncork.nn._torch import torch
 from uncork.nn.transforms.deformed import on_support
 from uncork.nn.transforms.entmax import SparseOutput
@@ -46,6 +47,7 @@ class AlphaReLU(torch.autograd.Function):
         z, alpha, tau = inputs
         tensors = [value for value in (alpha, tau) if isinstance(value, Tensor)]
         ctx.save_for_backward(z, *tensors)
+        ctx.save_for_forward(z, *tensors)
         ctx.alpha = None if isinstance(alpha, Tensor) else alpha
         ctx.tau = None if isinstance(tau, Tensor) else tau
 
@@ -62,6 +64,17 @@ class AlphaReLU(torch.autograd.Function):
         if ctx.needs_input_grad[2]:
             dtau = (-grad * _slope(z, alpha, tau) / (alpha - 1)).sum_to_size(tau.shape)
         return dz, dalpha, dtau
+
+    @staticmethod
+    def jvp(ctx: Any, dz: Tensor | None, dalpha: Tensor | None, dtau: Tensor | None) -> Tensor:
+        z, alpha, tau = _saved(ctx)
+        slope = _slope(z.to(compute_dtype(z.dtype)), alpha, tau)
+        moved = torch.zeros_like(slope) if dz is None else slope * dz
+        if dalpha is not None:
+            moved = moved + dalpha * _alpha_slope(z.to(slope.dtype), alpha, tau)
+        if dtau is not None:
+            moved = moved - dtau * slope / (alpha - 1)
+        return moved.to(z.dtype)
 
 
 def alpha_relu_kernel_takes(alpha: Alpha, tau: Alpha) -> bool:
@@ -120,28 +133,34 @@ def _alpha_slope(z: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
 
 def _forward_blocks(z: Tensor, alpha: float, tau: float) -> Tensor:
     """The same in place, block by block in cache: one trip through memory instead of four."""
-    out = empty_like(z)
-    for block, _ in _base_blocks(z, alpha, tau, out):
+
+    def power(block: Tensor) -> None:
         if alpha == 1.5:
             block.square_()
         elif alpha != 2:
             block.pow_(1 / (alpha - 1))
-    return out
+
+    return _of_base(power, z, alpha, tau)
 
 
-def _base_blocks(
-    z: Tensor, alpha: float, tau: float, out: Tensor, *others: Tensor
-) -> Iterator[tuple[Tensor, ...]]:
-    """Blocks of `out` holding w = [(α−1) z − τ]₊, each with the blocks of z and of `others`."""
+def _of_base(
+    change: Callable[..., None], z: Tensor, alpha: float, tau: float, *others: Tensor
+) -> Tensor:
+    """w = [(α−1) z − τ]₊, changed in place by `change(block, *blocks of others)`."""
+    out = empty_like(z)
     source = _as_rows(z)
-    # Each thread takes its part of a block, and that part stays in its core's cache.
-    elements = torch.get_num_threads() * BLOCK_ELEMENTS
-    rows = max(1, elements // max(1, source.shape[1]))
     offset = torch.tensor(-tau, dtype=z.dtype)
     views = [tensor.reshape(source.shape) for tensor in (out, z, *others)]
-    for block, piece, *rest in zip(*(view.split(rows) for view in views), strict=True):
-        torch.add(offset, piece, alpha=alpha - 1, out=block).relu_()
-        yield block, piece, *rest
+
+    def some(rows: slice) -> None:
+        parts = [view[rows] for view in views]
+        for part in blocks(*parts[0].shape):
+            block, piece, *rest = (view[part] for view in parts)
+            torch.add(offset, piece, alpha=alpha - 1, out=block).relu_()
+            change(block, *rest)
+
+    over_rows(some, *source.shape)
+    return out
 
 
 def _vjp(z: Tensor, grad: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
@@ -161,8 +180,8 @@ def _vjp(z: Tensor, grad: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
     if known is None or not runs_eagerly_on_cpu(grad):
         return _slope(z, alpha, tau) * grad
     alpha, tau = known
-    out = empty_like(z)
-    for block, _, pulled in _base_blocks(z, alpha, tau, out, grad):
+
+    def pull(block: Tensor, pulled: Tensor) -> None:
         if alpha == 2:
             block.sign_()
         elif alpha < 2 and alpha != 1.5:
@@ -171,7 +190,8 @@ def _vjp(z: Tensor, grad: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
             support, w = on_support(block)
             block.copy_(torch.where(support, w.pow((2 - alpha) / (alpha - 1)), 0.0))
         block.mul_(pulled)
-    return out
+
+    return _of_base(pull, z, alpha, tau, grad)
 
 
 def _as_rows(z: Tensor) -> Tensor:

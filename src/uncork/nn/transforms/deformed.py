@@ -36,7 +36,7 @@ def positive_power(w: Tensor, exponent: float) -> Tensor:
 
 
 def exp_alpha(x: Tensor, alpha: Alpha, out: Tensor | None = None) -> Tensor:
-    """exp_α(x), elementwise; `alpha` a float ≥ 1 or a tensor that broadcasts.
+    """exp_α(x), elementwise; `alpha` a float > 0 or a tensor that broadcasts.
 
     `out` (may be `x` itself) receives the result where `alpha` is a float.
     """

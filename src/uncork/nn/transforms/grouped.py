@@ -10,6 +10,7 @@ remain (flat rows, α near 1) are solved in full, block by block in cache, from 
 from __future__ import annotations
 
 from uncork.nn._rows import Alpha, blocks
+from uncork.nn._threads import over_rows
 from uncork.nn._torch import torch
 from uncork.nn.transforms.deformed import exp_alpha
 from uncork.nn.transforms.pages import empty_like
@@ -18,7 +19,6 @@ from uncork.nn.transforms.threshold import by_power, entmax_shift, power_level, 
 Tensor = torch.Tensor
 
 GROUP = 32  # floats: two cache lines. Smaller makes the maxima many, larger the groups
-_ROWS = 256  # rows looked at together: flat and peaked ones among them part ways
 NARROW = 512  # rows this short are solved directly
 _SAMPLE = 8  # a full row is first solved on one entry in this many
 _KEEP_AT_MOST = 4  # gather only where at most one group in this many remains
@@ -27,11 +27,15 @@ _KEEP_AT_MOST = 4  # gather only where at most one group in this many remains
 def entmax_rows(z: Tensor, alpha: Alpha) -> Tensor:
     """p = exp_α(z − S) for each row.  z (R, n), alpha a float or (R, 1)  →  p (R, n)."""
     out = empty_like(z)
-    if z.shape[1] < NARROW:
-        return _solve_full(z, alpha, shifted(z)[1], None, None, out)
-    for start in range(0, len(z), _ROWS):
-        rows = slice(start, start + _ROWS)
-        _solve_some(z[rows], _rows_of(alpha, rows), out[rows])
+
+    def solve(rows: slice) -> None:
+        some, own = z[rows], _rows_of(alpha, rows)
+        if z.shape[1] < NARROW:
+            _solve_full(some, own, shifted(some)[1], None, None, out[rows])
+            return
+        _solve_some(some, own, out[rows])
+
+    over_rows(solve, *z.shape)
     return out
 
 
@@ -74,21 +78,21 @@ def entmax_rows_vjp(p: Tensor, grad: Tensor, alpha: float) -> Tensor:
     Reads and writes only groups that hold support where these are few.
     """
     out = empty_like(p)
-    if p.shape[1] < NARROW:
-        return _vjp_full(p, grad, alpha, out)
-    for start in range(0, len(p), _ROWS):
-        rows = slice(start, start + _ROWS)
-        _vjp_some(p[rows], grad[rows], alpha, out[rows])
+
+    def pull(rows: slice) -> None:
+        some = _vjp_full if p.shape[1] < NARROW else _vjp_some
+        some(p[rows], grad[rows], alpha, out[rows])
+
+    over_rows(pull, *p.shape)
     return out
 
 
-def _vjp_some(p: Tensor, grad: Tensor, alpha: float, out: Tensor) -> None:
+def _vjp_some(p: Tensor, grad: Tensor, alpha: float, out: Tensor) -> Tensor:
     heads = _split(p)[0]
     # One group in eight tells a dense block of rows from a sparse one before all are looked at.
     probe = (heads[:, ::_SAMPLE].amax(-1) > 0).float().mean(1)
     if float(probe.min()) > 2 / _KEEP_AT_MOST:
-        _vjp_full(p, grad, alpha, out)
-        return
+        return _vjp_full(p, grad, alpha, out)
     tops = heads.amax(-1)
     kept = (tops > 0).sum(1)
     sparse = kept * _KEEP_AT_MOST <= tops.shape[1]
@@ -102,6 +106,7 @@ def _vjp_some(p: Tensor, grad: Tensor, alpha: float, out: Tensor) -> None:
         out[few] = _vjp_kept(p[few], grad[few], alpha, tops[few], kept[few], part)
         part = p.new_empty(len(many), p.shape[1])
         out[many] = _vjp_full(p[many], grad[many], alpha, part)
+    return out
 
 
 def _split(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,10 +120,10 @@ def _below(start: Tensor) -> Tensor:
 
 
 def _reach(alpha: Alpha) -> Alpha:
-    """1/(α−1), a little more than how far below S the support reaches."""
+    """1/(α−1), a little more than how far below S the support reaches; for α ≤ 1 it is everything."""
     if isinstance(alpha, Tensor):
-        return (1 + 1e-5) / (alpha - 1)  # inf at α = 1: everything is support
-    return (1 + 1e-5) / (alpha - 1)
+        return torch.where(alpha > 1, (1 + 1e-5) / (alpha - 1), torch.inf)
+    return (1 + 1e-5) / (alpha - 1) if alpha > 1 else torch.inf
 
 
 def _rows_of(alpha: Alpha, index: Tensor | slice) -> Alpha:
@@ -216,9 +221,10 @@ def _finish_block(v: Tensor, s: Tensor, alpha: Alpha, out: Tensor) -> None:
 
 def finish(x: Tensor, alpha: Alpha, out: Tensor | None = None) -> Tensor:
     """exp_α(x), divided by its sum where α may exceed 2: there exp_α has vertical tangents, and the
-    last bit of S moves the sum by far more than a rounding error."""
+    last bit of S moves the sum by far more than a rounding error. (Or be below 1, as a tensor may.)
+    """
     p = exp_alpha(x, alpha, out)
-    if isinstance(alpha, Tensor) or alpha > 2:
+    if isinstance(alpha, Tensor) or not 1 <= alpha <= 2:
         total = p.sum(-1, keepdim=True)
         p = torch.div(p, torch.where(total == 0, torch.ones_like(total), total), out=out)
     return p

@@ -6,10 +6,26 @@ from collections.abc import Callable
 from typing import Any
 
 from uncork.nn._rows import Alpha
+from uncork.nn._threads import SERIAL_BELOW, over_rows
 from uncork.nn._torch import torch
 
 Tensor = torch.Tensor
 Solver = Callable[[Tensor, Alpha], Tensor]
+
+
+def in_pieces(solve: Solver, v: Tensor, parameter: Alpha) -> Tensor:
+    """`solve` with the rows shared out over threads."""
+    rows = v.reshape(-1, v.shape[-1])
+    out = rows.new_empty(len(rows), 1)
+    if isinstance(parameter, Tensor):
+        parameter = parameter.expand((*v.shape[:-1], 1)).reshape(-1, 1)
+
+    def some(piece: slice) -> None:
+        own = parameter[piece] if isinstance(parameter, Tensor) else parameter
+        out[piece] = solve(rows[piece], own)
+
+    over_rows(some, *rows.shape)
+    return out.reshape((*v.shape[:-1], 1))
 
 
 def as_operator(name: str, solve: Solver) -> Solver:
@@ -20,7 +36,10 @@ def as_operator(name: str, solve: Solver) -> Solver:
     """
 
     def run(v: Tensor, rows: Tensor | None, constant: float) -> Tensor:
-        return solve(v, constant if rows is None else rows).clone()
+        parameter = constant if rows is None else rows
+        if v.device.type == "cpu" and v.numel() >= SERIAL_BELOW:
+            return in_pieces(solve, v, parameter)
+        return solve(v, parameter).clone()
 
     operator = torch.library.custom_op(
         f"uncork::{name}",
