@@ -1,4 +1,4 @@
-"""At the edges of what the transforms and losses take: α below 1, α by row, no classes, ±inf, NaN."""
+"""At the edges of what transforms and losses take: α below 1 or by row, no classes, inf, NaN."""
 
 import math
 
@@ -38,7 +38,7 @@ def test_alpha_below_one_is_the_same_as_a_number_and_as_a_tensor(alpha, classes)
 
 
 def test_linear_losses_refuse_alpha_below_one():
-    with pytest.raises(UncorkError, match="alpha must be finite and >= 1, got 0.5"):
+    with pytest.raises(UncorkError, match="alpha must be finite and >= 1"):
         F.linear_entmax_loss(logits(3, 4), logits(5, 4), torch.tensor([0, 1, 2]), alpha=0.5)
 
 

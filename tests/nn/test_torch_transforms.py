@@ -29,6 +29,8 @@ FUNCTIONS = {
     "normmax_loss": lambda z: F.normmax_loss(z, TARGET),
 }
 every_function = pytest.mark.parametrize("name", FUNCTIONS)
+# torch's own forward mode uses what torch deprecates for others.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 @pytest.fixture

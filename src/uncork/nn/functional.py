@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any
 from uncork.nn.linear.vocab_parallel import vocab_parallel_loss
 from uncork.nn.losses import functions
 from uncork.nn.losses.functions import *  # noqa: F403
-from uncork.nn.transforms.alpha_relu import alpha_relu, alpha_relu_log_scores
+from uncork.nn.transforms.alpha_relu import (
+    alpha_relu,
+    alpha_relu_log_scores,
+    log_alpha_relu,
+)
 from uncork.nn.transforms.budget import budget
 from uncork.nn.transforms.entmax import (
     SparseOutput,
@@ -30,6 +34,7 @@ __all__ = [
     "alpha_relu_log_scores",
     "budget",
     "entmax",
+    "log_alpha_relu",
     "log_entmax",
     "log_sparsemax",
     "normmax",

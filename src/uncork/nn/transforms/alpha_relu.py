@@ -19,7 +19,7 @@ from uncork.nn._rows import (
 )
 from uncork.nn._threads import over_rows
 from uncork.nn._torch import torch
-from uncork.nn.transforms.deformed import on_support
+from uncork.nn.transforms.deformed import log_in_place, on_support
 from uncork.nn.transforms.entmax import SparseOutput
 from uncork.nn.transforms.pages import empty_like
 
@@ -262,6 +262,25 @@ def _like(value: Alpha, z: Tensor) -> Alpha:
     return value.to(z.dtype) if isinstance(value, Tensor) else float(value)
 
 
+def _log_scores_on_cpu(z: Tensor, alpha: float, tau: float, dim: int) -> Tensor | None:
+    """The same in few passes, for decoding; None where a row has no support."""
+    if not runs_eagerly_on_cpu(z):
+        return None
+    rows = z.movedim(dim, -1) if z.dim() else z.reshape(1)
+    if not rows.is_contiguous():
+        return None
+
+    def log(block: Tensor) -> None:
+        log_in_place(block).div_(alpha - 1)  # −inf off the support
+
+    scores = _of_base(log, rows, alpha, tau)
+    total = scores.logsumexp(-1, keepdim=True)
+    if bool((total == -torch.inf).any()):
+        return None
+    scores.sub_(total)
+    return scores.movedim(-1, dim) if z.dim() else scores.reshape(())
+
+
 def alpha_relu_log_scores(
     input: Tensor,
     alpha: Alpha = 1.5,
@@ -282,6 +301,10 @@ def alpha_relu_log_scores(
     wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
     if wide.numel() == 0:
         return wide.to(dtype)
+    if not isinstance(alpha, Tensor) and not isinstance(tau, Tensor) and not wide.requires_grad:
+        known = _log_scores_on_cpu(wide, alpha, tau, dim)
+        if known is not None:
+            return known.to(dtype)
     # In logarithms: near α = 1 the power 1/(α−1) takes p out of float32's range either way.
     finite = torch.where(wide == -torch.inf, torch.zeros_like(wide), wide)  # no 0 · −inf
     alpha, tau = _like(alpha, wide), _like(tau, wide)
@@ -294,3 +317,15 @@ def alpha_relu_log_scores(
     top = (wide == wide.amax(dim, keepdim=True)) & (wide > -torch.inf)
     alone = (top.to(wide.dtype) / top.sum(dim, keepdim=True).clamp(min=1)).log()
     return torch.where(empty, alone, log_p - total).to(dtype)
+
+
+def log_alpha_relu(
+    input: Tensor,
+    alpha: Alpha = 1.5,
+    tau: Alpha = 0.0,
+    dim: int = -1,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """:func:`alpha_relu_log_scores`, under the name that goes with :func:`log_entmax`."""
+    return alpha_relu_log_scores(input, alpha, tau, dim, dtype=dtype)

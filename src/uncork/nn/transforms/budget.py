@@ -18,7 +18,7 @@ from uncork.nn._rows import (
     rows_last,
 )
 from uncork.nn._torch import torch
-from uncork.nn.transforms.operator import as_operator
+from uncork.nn.transforms.operator import Bracket, as_operator
 from uncork.nn.transforms.threshold import MOST_STEPS
 
 Tensor = torch.Tensor
@@ -127,7 +127,14 @@ def _solve(v: Tensor, budget: Alpha) -> Tensor:
     return threshold
 
 
-_threshold = as_operator("budget_threshold", _solve)
+_threshold = as_operator(
+    "budget_threshold",
+    _solve,
+    Bracket(
+        lambda v, t, budget: (v - t).clamp(0, 1).sum(-1, keepdim=True) - budget,
+        lambda v, budget: (-1.0, 0.0),
+    ),
+)
 
 
 def budget(

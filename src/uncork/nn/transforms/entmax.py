@@ -288,6 +288,20 @@ def log_entmax(
         known = torch.where(masked, torch.zeros_like(input), input)
         return torch.where(masked, -torch.inf, torch.log_softmax(known, dim, dtype=dtype))
     wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
+    if (
+        not isinstance(alpha, Tensor)
+        and not wide.requires_grad
+        and wide.dim()
+        and wide.numel()
+        and runs_eagerly_on_cpu(wide)
+    ):
+        # For decoding: logarithms where the support is, as it is found.
+        check_floating(input)
+        z = wide.movedim(dim, -1)
+        rows = entmax_rows(
+            z.reshape(-1, z.shape[-1]), float(check_parameter(alpha, above=0.0)), logarithm=True
+        )
+        return rows.reshape(z.shape).movedim(-1, dim).to(dtype)
     return log_on_support(entmax(wide, alpha, dim)).to(dtype)
 
 

@@ -19,7 +19,7 @@ from uncork.nn._rows import (
 )
 from uncork.nn._torch import torch
 from uncork.nn.transforms.deformed import on_support
-from uncork.nn.transforms.operator import as_operator
+from uncork.nn.transforms.operator import Bracket, as_operator
 from uncork.nn.transforms.threshold import MOST_STEPS, shifted
 
 Tensor = torch.Tensor
@@ -110,7 +110,14 @@ def _solve(v: Tensor, alpha: Alpha) -> Tensor:
     return threshold
 
 
-_threshold = as_operator("normmax_threshold", _solve)
+_threshold = as_operator(
+    "normmax_threshold",
+    _solve,
+    Bracket(
+        lambda v, t, alpha: (v - t).relu().pow(alpha / (alpha - 1)).sum(-1, keepdim=True) - 1,
+        lambda v, alpha: (-1.0, 0.0),
+    ),
+)
 
 
 def normmax(

@@ -19,7 +19,7 @@ from uncork.nn import kernels
 from uncork.nn._rows import Alpha, runs_eagerly_on_cpu
 from uncork.nn._torch import torch
 from uncork.nn.transforms.deformed import LEAST_ALPHA_BY_POWER, exp_alpha, positive_power
-from uncork.nn.transforms.operator import as_operator
+from uncork.nn.transforms.operator import Bracket, as_operator
 
 Tensor = torch.Tensor
 
@@ -167,8 +167,8 @@ def _newton_on_cpu(
     copies: float,
     scratch: Tensor | None,
 ) -> Tensor:
-    """`_newton` for 1 ≤ α ≤ 2, with a row's own numbers in NumPy: a step has twenty operations on them,
-    each a fraction of what calling torch takes, and threads take turns at calling it."""
+    """`_newton` for 1 ≤ α ≤ 2, with a row's own numbers in NumPy: a step has twenty operations on
+    them, each a fraction of what calling torch takes, and threads take turns at calling it."""
     tiny = float(torch.finfo(v.dtype).eps)
     low = floor.detach().numpy()
     s = (floor if guess is None else guess).detach().numpy().copy()
@@ -324,6 +324,8 @@ def by_power(v: Tensor, alpha: Alpha, c: Tensor, exchange: Exchange | None = Non
         return p, total if exchange is None else exchange.add_up(total)
 
     p, total = at(c)
+    if torch.onnx.is_in_onnx_export():  # which knows no neighbours of a float
+        return p / torch.where(total == 0, torch.ones_like(total), total)
     there = torch.where(total > 1, torch.zeros_like(c), torch.full_like(c, math.inf))
     q, other = at(torch.nextafter(c, there))
     apart = other - total
@@ -334,8 +336,33 @@ def by_power(v: Tensor, alpha: Alpha, c: Tensor, exchange: Exchange | None = Non
     return p / torch.where(total == 0, torch.ones_like(total), total)
 
 
-power_level_anywhere = as_operator("entmax_power_level", power_level)
+def _power_level_excess(v: Tensor, t: Tensor, alpha: Alpha) -> Tensor:
+    """Σ [(α−1)(v + c)]₊^{1/(α−1)} − 1 with c = e^{−t}."""
+    less = (alpha - 1).clamp(min=1) if isinstance(alpha, Tensor) else alpha - 1
+    return (less * (v + (-t).exp())).relu().pow(1 / less).sum(-1, keepdim=True) - 1
+
+
+def _power_level_ends(v: Tensor, alpha: Alpha) -> tuple[Alpha, Alpha]:
+    log_n = math.log(v.shape[-1])
+    if isinstance(alpha, Tensor):
+        less = (alpha - 1).clamp(min=1)
+        return less.log(), less.log() + less * log_n
+    return math.log(alpha - 1), math.log(alpha - 1) + (alpha - 1) * log_n
+
+
+power_level_anywhere = as_operator(
+    "entmax_power_level",
+    power_level,
+    Bracket(_power_level_excess, _power_level_ends, lambda t: (-t).exp()),
+)
 """`power_level` likewise."""
 
-entmax_shift_anywhere = as_operator("entmax_shift", entmax_shift)
+entmax_shift_anywhere = as_operator(
+    "entmax_shift",
+    entmax_shift,
+    Bracket(
+        lambda v, s, alpha: exp_alpha(v - s, alpha).sum(-1, keepdim=True) - 1,
+        lambda v, alpha: (0.0, _upper_bound(v, alpha)),
+    ),
+)
 """`entmax_shift` for traced, batched or device tensors. v (..., n), alpha → s (..., 1)."""
