@@ -270,14 +270,21 @@ def _log_scores_on_cpu(z: Tensor, alpha: float, tau: float, dim: int) -> Tensor 
     if not rows.is_contiguous():
         return None
 
+    empty = []  # blocks with a row without support
+
     def log(block: Tensor) -> None:
-        log_in_place(block).div_(alpha - 1)  # −inf off the support
+        top = block.amax(-1, keepdim=True)
+        if not bool((top != 0).all()):
+            empty.append(True)
+            return
+        power = 1 / (alpha - 1)
+        share = (block / top).pow_(power).sum(-1, keepdim=True)  # of the largest, so in range
+        total = share.log_().add_(top.log(), alpha=power)
+        log_in_place(block).mul_(power).sub_(total)
 
     scores = _of_base(log, rows, alpha, tau)
-    total = scores.logsumexp(-1, keepdim=True)
-    if bool((total == -torch.inf).any()):
+    if empty:
         return None
-    scores.sub_(total)
     return scores.movedim(-1, dim) if z.dim() else scores.reshape(())
 
 
