@@ -194,8 +194,8 @@ def reduce_loss(
         dense = target.to(z.dtype).movedim(class_dim, -1)
         loss = _dense_rows(z, dense, family, parameters, weight, label_smoothing)
         # Of no classes torch's mean is NaN, however many rows there are.
-        rows = loss.numel() if z.shape[-1] else 0
-        count: Tensor | int | None = rows if reduction == "mean" else None
+        counted = loss.numel() if z.shape[-1] else 0
+        count: Tensor | int | None = counted if reduction == "mean" else None
     else:
         loss, row_weight = _index_rows(
             z, target, family, parameters, weight, ignore_index, label_smoothing

@@ -113,14 +113,14 @@ def _softmax(z: Tensor) -> Tensor:
 
 def entmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
     """(diag(s) − s sᵀ/Σs) grad with s = p^{2−α}, differentiable in p, grad and alpha."""
-    by_number = not torch.is_grad_enabled() and not isinstance(alpha, Tensor)
-    if by_number and alpha >= 1 and kernels.launches(p, grad):
+    number = None if torch.is_grad_enabled() or isinstance(alpha, Tensor) else float(alpha)
+    if number is not None and number >= 1 and kernels.launches(p, grad):
         from uncork.nn.kernels.entmax import entmax_backward
 
-        return entmax_backward(p, grad, alpha, p.dtype)
-    if by_number and runs_eagerly_on_cpu(p, grad) and p.numel():
+        return entmax_backward(p, grad, number, p.dtype)
+    if number is not None and runs_eagerly_on_cpu(p, grad) and p.numel():
         n = p.shape[-1]
-        return entmax_rows_vjp(p.reshape(-1, n), grad.reshape(-1, n), alpha).reshape(p.shape)
+        return entmax_rows_vjp(p.reshape(-1, n), grad.reshape(-1, n), number).reshape(p.shape)
     wide = compute_dtype(p.dtype)
     if p.dtype != wide:
         return entmax_vjp(p.to(wide), grad.to(wide), alpha).to(p.dtype)

@@ -70,7 +70,9 @@ class NormmaxThreshold(torch.autograd.Function):
         moved = torch.zeros_like(share[..., :1])
         if dv is not None:
             moved = (share * dv).sum(-1, keepdim=True)
-        return moved if along_alpha is None else moved + dalpha * along_alpha
+        if dalpha is None or along_alpha is None:
+            return moved
+        return moved + dalpha * along_alpha
 
 
 def _threshold_slopes(ctx: Any, by_alpha: bool) -> tuple[Tensor, Tensor | None, Any]:

@@ -204,8 +204,8 @@ def _sums_on_cpu(v: Tensor, s: Any, alpha: float, scratch: Tensor | None) -> tup
         w = torch.sub(v, torch.from_numpy(s - 1), out=scratch).relu_()
         total = w.sum(-1, keepdim=True).numpy()
         return total, w.sign_().sum(-1, keepdim=True).numpy()
-    total, slope = _sums(v, torch.from_numpy(s), alpha, scratch)
-    return total.numpy(), slope.numpy()
+    sums = _sums(v, torch.from_numpy(s), alpha, scratch)
+    return sums[0].numpy(), sums[1].numpy()
 
 
 def _step_on_cpu(total: Any, slope: Any, alpha: float) -> Any:
