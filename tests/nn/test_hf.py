@@ -132,9 +132,9 @@ def test_an_unknown_loss_is_named():
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: unn.hf.causal_lm_loss("entmax", tau=0.1), "entmax takes alpha, weight"),
+        (lambda: unn.hf.causal_lm_loss("entmax", tau=0.1), "entmax takes weight, alpha"),
         (lambda: unn.hf.trainer_loss("alpha_relu", reduction="sum"), "got 'reduction'"),
-        (lambda: unn.hf.EntmaxLogitsProcessor(0.5), "alpha must be"),
+        (lambda: unn.hf.EntmaxLogitsProcessor(0.0), "alpha must be"),
         (lambda: unn.hf.AlphaReLULogitsProcessor(1.0), "alpha must be"),
     ],
 )

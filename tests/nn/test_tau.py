@@ -1,5 +1,7 @@
 """τ for α-ReLU: from the shape as in the paper, from data, and set on a model."""
 
+import math
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -140,3 +142,23 @@ def test_rows_with_nan_are_an_error_unless_masked():
         unn.tau_from_data(logits)
     keep = torch.arange(6) != 2
     assert unn.tau_from_data(logits, mask=keep) == pytest.approx(unn.tau_from_data(logits[keep]))
+
+
+@pytest.mark.parametrize(("features", "classes"), [(512, 10_000), (512, 40_000), (64, 300)])
+def test_the_share_solves_the_papers_own_equation(features, classes):
+    """Tezekbayev et al. 2022, App. B.2, with the moments taken by quadrature over x."""
+    from scipy import integrate, special
+
+    p, least = unn.support_share_from_shape(features, classes), 1 / classes
+    variance = 2 * features / (features + classes)
+
+    def mean(function):
+        area, _ = integrate.quad(lambda x: function(-special.ndtri(x)), least, p, limit=200)
+        return area / (p - least)
+
+    m = mean(lambda u: u)
+    s = mean(lambda u: (u - m) ** 2)
+    right = m - math.sqrt(4 * least / (variance * p) - s)
+    assert -special.ndtri(p) == pytest.approx(right, abs=1e-7)
+    tau = math.sqrt(variance) / 2 * -special.ndtri(p)
+    assert unn.tau_from_shape(features, classes) == pytest.approx(tau, abs=1e-12)

@@ -100,13 +100,15 @@ def per_row(value: Alpha, input: Tensor, dim: int, rows: Tensor, name: str) -> A
     """A float unchanged; a tensor as (..., 1) beside `rows` (..., n), gradient kept.
 
     A tensor must broadcast against `input` with size 1 along `dim`: one value for all, for each
-    row, or for each head.
+    row, or for each head. Or it has the rows' own shape, that of `input` without `dim`.
     """
     if not isinstance(value, Tensor):
         return value
     value = value.to(rows.dtype)
     if value.dim() == 0 or input.dim() == 0:
         return value.reshape([1] * rows.dim())
+    if value.shape == rows.shape[:-1] and value.shape[-1] != 1:
+        return value.unsqueeze(-1)
     if value.dim() > input.dim():
         raise UncorkError(
             f"{name} has shape {tuple(value.shape)}, more dimensions than input "
@@ -129,13 +131,15 @@ def per_row(value: Alpha, input: Tensor, dim: int, rows: Tensor, name: str) -> A
 
 def runs_eagerly_on_cpu(*tensors: Tensor) -> bool:
     """True where looking at values costs nothing and is allowed: plain CPU tensors outside
-    torch.compile, vmap, grad transforms and tensor subclasses."""
-    if torch.compiler.is_compiling():
+    torch.compile, tracers, vmap, grad transforms and tensor subclasses."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return False
+    functorch = torch._C._functorch
     return all(
         type(tensor) in (Tensor, torch.nn.Parameter)
         and tensor.device.type == "cpu"
-        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        and not functorch.is_functorch_wrapped_tensor(tensor)
+        and not functorch.is_legacy_batchedtensor(tensor)  # jacobian(vectorize=True)
         for tensor in tensors
     )
 

@@ -16,7 +16,11 @@ from uncork.nn.linear.vocab_parallel import vocab_parallel_loss
 from uncork.nn.losses import functions
 from uncork.nn.losses.functions import *  # noqa: F403
 from uncork.nn.losses.specification import LinearLossResult
-from uncork.nn.transforms.alpha_relu import alpha_relu, alpha_relu_log_scores
+from uncork.nn.transforms.alpha_relu import (
+    alpha_relu,
+    alpha_relu_log_scores,
+    log_alpha_relu,
+)
 from uncork.nn.transforms.budget import budget
 from uncork.nn.transforms.entmax import (
     SparseOutput,
@@ -37,6 +41,7 @@ __all__ = [
     "entmax",
     "linear_distillation_loss",
     "linear_log_prob",
+    "log_alpha_relu",
     "log_entmax",
     "log_sparsemax",
     "normmax",

@@ -149,7 +149,7 @@ class EntmaxLogitsProcessor:
     supports_continuous_batching = False
 
     def __init__(self, alpha: float = 1.5) -> None:
-        self.alpha = check_parameter(alpha, at_least=1.0)
+        self.alpha = check_parameter(alpha, above=0.0)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         return F.log_entmax(scores, self.alpha, -1)

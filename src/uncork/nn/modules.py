@@ -62,7 +62,7 @@ class Entmax(_WithAlpha):
     """
 
     def __init__(self, alpha: Alpha = 1.5, dim: int = -1) -> None:
-        super().__init__(check_parameter(alpha, at_least=1.0))
+        super().__init__(check_parameter(alpha, above=0.0))
         self.dim = dim
 
     def forward(self, input: Tensor) -> Tensor:

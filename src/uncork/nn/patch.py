@@ -86,6 +86,8 @@ class FusedLoss(Change):
     def forward_named(self, given: dict[str, Any], own: Callable[[], Any]) -> Any:
         loss = self.__dict__.get(_FUSED)
         if loss is None or not causal_models.asks_for_loss(given):
+            if loss is not None:
+                causal_models.warn_of_label_smoother("give label_smoothing to fuse_loss")
             return own()
         return _forward(self, loss, given)
 

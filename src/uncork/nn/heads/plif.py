@@ -88,7 +88,7 @@ class PlifHead(OutputHead):
         piece = ((z.detach() + self.bound) / width).floor_().clamp_(0, self.pieces - 1)
         piece = piece.nan_to_num_(0.0).long()  # NaN is on any piece, and stays NaN
         # Tables by row: their gradients are sums over one row first, which no two rows contend for.
-        below = (torch.cumsum(steep, 0) - steep).expand(len(z), -1).gather(1, piece)
-        slope = steep.expand(len(z), -1).gather(1, piece)
+        below = (torch.cumsum(steep, 0) - steep).expand(z.shape[0], -1).gather(1, piece)
+        slope = steep.expand(z.shape[0], -1).gather(1, piece)
         lower = width * piece.to(z.dtype)  # of whole numbers it would be float32
         return width * below - self.bound + slope * (z + self.bound - lower)

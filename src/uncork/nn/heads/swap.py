@@ -214,6 +214,27 @@ def _install(model: Any, head: OutputHead, tied: bool) -> None:
     model.all_tied_weights_keys = model.get_expanded_tied_weights_keys(all_submodels=True)
 
 
+@torch.no_grad()
+def resized(head: OutputHead, classes: int) -> OutputHead:
+    """The head with so many classes: what belongs to a class goes along, what is new is a mean."""
+    if isinstance(head, ArgmaxableHead):
+        raise UncorkError("an argmaxable head cannot be resized: replace it in the resized model")
+    weight = head.weight
+    made = make(
+        describe(head) | {"classes": classes}, device=weight.device, dtype=weight.dtype
+    ).train(head.training)
+    before = dict(head.named_parameters()) | dict(head.named_buffers())
+    for name, tensor in (*made.named_parameters(), *made.named_buffers()):
+        old = before[name]
+        if tensor.shape == old.shape:
+            tensor.copy_(old)
+            continue
+        shared = min(len(tensor), len(old))
+        tensor[:shared] = old[:shared]
+        tensor[shared:] = old.float().mean(0).to(old.dtype)
+    return made
+
+
 class WithHead(Change):
     """A model whose head is ours, as its configuration says."""
 
@@ -233,6 +254,28 @@ class WithHead(Change):
             _check_bias(model, head)
             _install(model, head, tied and not isinstance(head, ArgmaxableHead))
 
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, *arguments: Any, **keywords: Any
+    ) -> Any:
+        """The head grows, or shrinks, with the vocabulary: new rows are the mean of the old."""
+        model: Any = self
+        head = model.get_output_embeddings()
+        made = super().resize_token_embeddings(  # type: ignore[misc]
+            new_num_tokens, *arguments, **keywords
+        )
+        classes = model.get_input_embeddings().weight.shape[0]
+        if isinstance(head, OutputHead) and head.classes != classes:
+            tied = bool(getattr(model.config, "tie_word_embeddings", False))
+            _install(model, resized(head, classes), tied)
+        return made
+
+    def _get_resized_lm_head(self, old: Any, *arguments: Any, **keywords: Any) -> Any:
+        if isinstance(old, OutputHead):
+            return old  # `resize_token_embeddings` sees to it
+        return super()._get_resized_lm_head(  # type: ignore[misc]
+            old, *arguments, **keywords
+        )
+
     def forward_named(self, given: dict[str, Any], own: Callable[[], Any]) -> Any:
         model: Any = self
         head = model.get_output_embeddings()
@@ -246,6 +289,7 @@ class WithHead(Change):
         if scale != 1:
             hidden = hidden * scale
         if not causal_models.asks_for_loss(given):
+            causal_models.warn_of_label_smoother("smooth the labels in a compute_loss of your own")
             return causal_models.answer(model, given, outputs, logits=head(hidden))
         loss = causal_models.next_token_loss(head.loss, hidden, given)
         return causal_models.answer(model, given, outputs, loss=loss)

@@ -66,7 +66,7 @@ class EntmaxFamily(Family):
 
     def fused(self, z: Tensor, parameters: Parameters) -> Fused | None:
         (alpha,) = parameters
-        if isinstance(alpha, Tensor) or alpha == 1 or not kernels.launches(z):
+        if isinstance(alpha, Tensor) or alpha <= 1 or not kernels.launches(z):
             return None
         from uncork.nn.kernels.entmax import entmax_losses
 
@@ -111,7 +111,7 @@ register(
     Loss(
         "entmax",
         EntmaxFamily(),
-        (Option("alpha", 1.5, "1 is softmax, 2 sparsemax.", at_least=1.0),),
+        (Option("alpha", 1.5, "1 is softmax, 2 sparsemax.", above=0.0, linear_at_least=1.0),),
         """ℓ(z; y) = (p − e_y)·z + H_α(p) with p = entmax(z): gradient exactly p − e_y.
 
         The loss to train a model whose output is α-entmax. It is convex, at least 0, and 0 exactly

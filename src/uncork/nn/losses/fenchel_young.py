@@ -14,11 +14,13 @@ from typing import Any
 from uncork.core.errors import UncorkError
 from uncork.nn._rows import (
     Alpha,
+    blocks,
     check_floating,
     compute_dtype,
     output_dtype,
     runs_eagerly_on_cpu,
 )
+from uncork.nn._threads import SERIAL_BELOW, over_rows
 from uncork.nn._torch import torch
 from uncork.nn.losses.specification import Family, Fused, Parameters, Reduction, check_device
 from uncork.nn.transforms.threshold import shifted
@@ -41,19 +43,17 @@ class FenchelYoung(torch.autograd.Function):
         z: Tensor, target: Tensor, family: Family, *parameters: Alpha
     ) -> tuple[Tensor, Tensor]:
         p = family.predict(z, parameters)
-        v = shifted(z)[0] if family.shift_invariant else z
-        conjugate = family.conjugate(v, p, parameters)
-        if target.is_floating_point():
-            loss = target.sum(-1, keepdim=True) * conjugate - _dot(target, v).unsqueeze(-1)
-        else:
-            loss = conjugate - v.gather(-1, target)
-        return loss.squeeze(-1), p
+        tensors = [value for value in parameters if isinstance(value, Tensor)]
+        if z.numel() >= SERIAL_BELOW and runs_eagerly_on_cpu(z, target, *tensors):
+            return _values_in_blocks(z, p, target, family, parameters), p
+        return _values(z, p, target, family, parameters), p
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         _, target, family, *parameters = inputs
         tensors = [value for value in parameters if isinstance(value, Tensor)]
         ctx.save_for_backward(output[1], target, *tensors)
+        ctx.save_for_forward(output[1], target, *tensors)
         ctx.numbers = [None if isinstance(value, Tensor) else value for value in parameters]
         ctx.family, ctx.dense = family, target.is_floating_point()
         ctx.set_materialize_grads(False)
@@ -87,6 +87,59 @@ class FenchelYoung(torch.autograd.Function):
         ]
         return dz, None, None, *made
 
+    @staticmethod
+    def jvp(
+        ctx: Any, dz: Tensor | None, dtarget: Tensor | None, _: None, *along: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        p, target, *tensors = ctx.saved_tensors
+        given = iter(tensors)
+        parameters = tuple(next(given) if value is None else value for value in ctx.numbers)
+        family = ctx.family
+        mass = target.sum(-1, keepdim=True) if ctx.dense else None
+        moved, dp = torch.zeros_like(p[..., :1]), torch.zeros_like(p)
+        if dz is not None:
+            moved = (residual(p, target, torch.ones_like(moved), mass) * dz).sum(-1, keepdim=True)
+            dp = family.vjp(p, dz, parameters)
+        for index, step in enumerate(along):
+            if step is not None:
+                slope = family.conjugate_slope(index, p, parameters)
+                moved = moved + step * (slope if mass is None else mass * slope)
+                dp = dp + step * family.direction(index, p, parameters)
+        return moved.squeeze(-1), dp
+
+
+def _values(z: Tensor, p: Tensor, target: Tensor, family: Family, parameters: Parameters) -> Tensor:
+    """Losses (...) of logits z (..., C) whose p is known."""
+    v = shifted(z)[0] if family.shift_invariant else z
+    conjugate = family.conjugate(v, p, parameters)
+    if target.is_floating_point():
+        loss = target.sum(-1, keepdim=True) * conjugate - _dot(target, v).unsqueeze(-1)
+    else:
+        loss = conjugate - v.gather(-1, target)
+    return loss.squeeze(-1)
+
+
+def _values_in_blocks(
+    z: Tensor, p: Tensor, target: Tensor, family: Family, parameters: Parameters
+) -> Tensor:
+    """The same a block of rows at a time, the blocks shared out over threads."""
+    shape, classes = z.shape[:-1], z.shape[-1]
+    flat = [tensor.reshape(-1, tensor.shape[-1]) for tensor in (z, p, target)]
+    own = [
+        value.expand((*shape, 1)).reshape(-1, 1) if isinstance(value, Tensor) else value
+        for value in parameters
+    ]
+    out = z.new_empty(len(flat[0]))
+
+    def some(rows: slice) -> None:
+        for part in blocks(rows.stop - rows.start, classes):
+            piece = slice(rows.start + part.start, rows.start + part.stop)
+            mine = tuple(value[piece] if isinstance(value, Tensor) else value for value in own)
+            out[piece] = _values(flat[0][piece], flat[1][piece], flat[2][piece], family, mine)
+
+    over_rows(some, *flat[0].shape)
+    return out.reshape(shape)
+
 
 def plus(left: Tensor | None, right: Tensor) -> Tensor:
     return right if left is None else left + right
@@ -97,7 +150,10 @@ def residual(p: Tensor, target: Tensor, grad: Tensor, mass: Tensor | None) -> Te
     if mass is not None:
         return grad * (mass * p - target)
     # Set, not add: scatter without addition is deterministic on every device.
-    return (grad * p).scatter(-1, target, grad * (p.gather(-1, target) - 1))
+    at_target = grad * (p.gather(-1, target) - 1)
+    if not torch.is_grad_enabled() and runs_eagerly_on_cpu(p, target, grad):
+        return (grad * p).scatter_(-1, target, at_target)
+    return (grad * p).scatter(-1, target, at_target)
 
 
 def _dot(weights: Tensor, v: Tensor) -> Tensor:
@@ -118,7 +174,8 @@ def reduce_loss(
     weight, ignore_index, reduction, label_smoothing = how
     dtype = output_dtype(input, None)
     class_dim = 0 if input.dim() == 1 else 1
-    if weight is None and label_smoothing == 0 and not target.is_floating_point():
+    by_class = not target.is_floating_point()
+    if weight is None and label_smoothing == 0 and by_class and input.numel():
         rows = input.movedim(class_dim, -1).reshape(-1, input.shape[class_dim])
         fused = family.fused(rows, parameters)
         if fused is not None:
@@ -126,7 +183,7 @@ def reduce_loss(
             return loss.to(dtype)
     wide = input.to(compute_dtype(dtype))
     z = wide.movedim(class_dim, -1)  # (..., C)
-    parameters = tuple(_beside(value, z) for value in parameters)
+    parameters = tuple(_beside(value, z, class_dim) for value in parameters)
     if weight is not None:
         weight = weight.to(z.dtype)
     if target.is_floating_point():
@@ -136,7 +193,9 @@ def reduce_loss(
             )
         dense = target.to(z.dtype).movedim(class_dim, -1)
         loss = _dense_rows(z, dense, family, parameters, weight, label_smoothing)
-        count: Tensor | int | None = loss.numel() if reduction == "mean" else None
+        # Of no classes torch's mean is NaN, however many rows there are.
+        counted = loss.numel() if z.shape[-1] else 0
+        count: Tensor | int | None = counted if reduction == "mean" else None
     else:
         loss, row_weight = _index_rows(
             z, target, family, parameters, weight, ignore_index, label_smoothing
@@ -162,8 +221,9 @@ def _index_rows(
     target = target.long()
     counted = target != ignore_index
     safe = torch.where(counted, target, torch.zeros_like(target))
-    if runs_eagerly_on_cpu(safe) and bool(((safe < 0) | (safe >= classes)).any()):
-        worst = safe[(safe < 0) | (safe >= classes)].flatten()[0]
+    outside = counted & ((safe < 0) | (safe >= classes))
+    if runs_eagerly_on_cpu(safe) and bool(outside.any()):
+        worst = safe[outside].flatten()[0]
         raise IndexError(f"target {int(worst)} is out of bounds for {classes} classes")
     if z.numel() == 0:
         loss = conjugate = z.sum(-1)
@@ -234,11 +294,14 @@ def _dense_rows(
     return target.sum(-1) * (loss + v.gather(-1, top).squeeze(-1)) - along
 
 
-def _beside(value: Alpha, z: Tensor) -> Alpha:
-    """A parameter tensor (scalar, or the shape of an index target) as (..., 1) beside z."""
+def _beside(value: Alpha, z: Tensor, class_dim: int) -> Alpha:
+    """A parameter tensor as (..., 1) beside z: a scalar, or of the shape of an index target, or of
+    the input's with size 1 where the classes are."""
     if not isinstance(value, Tensor):
         return value
     value = value.to(z.dtype)
+    if value.dim() == z.dim() > 1 and value.shape[class_dim] == 1:
+        value = value.squeeze(class_dim)
     if value.dim() == 0:
         return value.reshape([1] * z.dim())
     try:

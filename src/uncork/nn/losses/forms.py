@@ -162,16 +162,20 @@ def function_of(loss: Loss) -> Callable[..., Tensor]:
     name = loss.names.function
     known = _REDUCTION | {option.name for option in loss.options}
 
-    def function(input: Tensor, target: Tensor, **given: Any) -> Tensor:
+    def function(
+        input: Tensor, target: Tensor, weight: Tensor | None = None, **given: Any
+    ) -> Tensor:
         check_names(name, given, known)
+        given["weight"] = weight
         parameters = loss.parameters_from(given, linear=False)
         return reduce_loss(input, target, loss.family, parameters, Reduction(**given))
 
     parameters = [
         parameter("input", "Tensor", kind=POSITIONAL),
         parameter("target", "Tensor", kind=POSITIONAL),
+        parameter("weight", "Tensor | None", None, POSITIONAL),
         *options_of(loss, linear=False),
-        *fields_of(Reduction),
+        *fields_of(Reduction, leave_out=["weight"]),
     ]
     doc = docstring(loss, words(loss), _OF_LOGITS, _COMMON)
     return described(function, name, "uncork.nn.functional", parameters, "Tensor", doc)

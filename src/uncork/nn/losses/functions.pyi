@@ -22,8 +22,8 @@ __all__ = [
 def softmax_loss(
     input: Tensor,
     target: Tensor,
-    *,
     weight: Tensor | None = None,
+    *,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
@@ -142,8 +142,8 @@ def linear_cross_entropy(
 def sparsemax_loss(
     input: Tensor,
     target: Tensor,
-    *,
     weight: Tensor | None = None,
+    *,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
@@ -256,9 +256,9 @@ def linear_sparsemax_loss(
 def entmax_loss(
     input: Tensor,
     target: Tensor,
+    weight: Tensor | None = None,
     *,
     alpha: float | Tensor = 1.5,
-    weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
@@ -273,7 +273,7 @@ def entmax_loss(
         target: class indices of shape (), (N) or (N, d1, ...); or probabilities shaped like
             `input`, whose loss is Σ_c target_c ℓ(z; c), as in cross_entropy (its least value is
             then the target's entropy, not 0; the gradient is p − target).
-        alpha: ≥ 1; 1 is softmax, 2 sparsemax.
+        alpha: > 0; 1 is softmax, 2 sparsemax.
         weight, ignore_index, reduction, label_smoothing: exactly as in
             :func:`torch.nn.functional.cross_entropy`, with ℓ(z; c) in place of −log
             softmax(z)_c. Smoothing gives every class ε/C of the target.
@@ -377,10 +377,10 @@ def linear_entmax_loss(
 def alpha_relu_loss(
     input: Tensor,
     target: Tensor,
+    weight: Tensor | None = None,
     *,
     alpha: float | Tensor = 1.5,
     tau: float | Tensor = 0.0,
-    weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
@@ -505,9 +505,9 @@ def linear_alpha_relu_loss(
 def normmax_loss(
     input: Tensor,
     target: Tensor,
+    weight: Tensor | None = None,
     *,
     alpha: float = 2.0,
-    weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,

@@ -152,6 +152,7 @@ class Option:
     at_least: float | None = None
     above: float | None = None
     learnable: bool = True  #: takes a tensor, which receives a gradient
+    linear_at_least: float | None = None  #: the linear losses take less
 
     def checked(self, value: Any) -> Alpha:
         """A float or, where the option is learnable, a floating tensor."""
@@ -167,6 +168,8 @@ class Option:
             raise UncorkError(
                 f"{self.name} must be a number here: a tensor is taken by the losses of logits"
             )
+        if self.linear_at_least is not None:
+            check_parameter(value, self.name, at_least=self.linear_at_least)
         return float(self.checked(value))
 
 

@@ -7,6 +7,8 @@ output layer and the loss itself is here, so that others can stand in their plac
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -98,6 +100,26 @@ def logit_scale(model: Any) -> float:
 
 def asks_for_loss(given: dict[str, Any]) -> bool:
     return given.get("labels") is not None or given.get("shift_labels") is not None
+
+
+def warn_of_label_smoother(instead: str) -> None:
+    """Warn where the call comes from a Trainer that smooths labels: it keeps them from the model
+    and takes cross entropy of the logits, whatever the model's own loss is."""
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        return
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_name == "compute_loss":
+            trainer = frame.f_locals.get("self")
+            if getattr(trainer, "label_smoother", None) is not None:
+                warnings.warn(
+                    "Trainer's label_smoothing_factor keeps the labels from the model and trains "
+                    f"with cross entropy of its logits, not with the model's own loss: {instead}, "
+                    "and set label_smoothing_factor=0",
+                    stacklevel=2,
+                )
+            return
+        frame = frame.f_back
 
 
 def run_body(model: Any, given: dict[str, Any]) -> tuple[Any, Tensor]:

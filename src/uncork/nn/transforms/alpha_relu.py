@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, Literal, overload
 
 from uncork.nn import kernels
 from uncork.nn._rows import (
-    BLOCK_ELEMENTS,
     Alpha,
+    blocks,
     check_floating,
     check_parameter,
     compute_dtype,
@@ -17,8 +17,9 @@ from uncork.nn._rows import (
     rows_last,
     runs_eagerly_on_cpu,
 )
+from uncork.nn._threads import over_rows
 from uncork.nn._torch import torch
-from uncork.nn.transforms.deformed import on_support
+from uncork.nn.transforms.deformed import log_in_place, on_support
 from uncork.nn.transforms.entmax import SparseOutput
 from uncork.nn.transforms.pages import empty_like
 
@@ -46,6 +47,7 @@ class AlphaReLU(torch.autograd.Function):
         z, alpha, tau = inputs
         tensors = [value for value in (alpha, tau) if isinstance(value, Tensor)]
         ctx.save_for_backward(z, *tensors)
+        ctx.save_for_forward(z, *tensors)
         ctx.alpha = None if isinstance(alpha, Tensor) else alpha
         ctx.tau = None if isinstance(tau, Tensor) else tau
 
@@ -62,6 +64,17 @@ class AlphaReLU(torch.autograd.Function):
         if ctx.needs_input_grad[2]:
             dtau = (-grad * _slope(z, alpha, tau) / (alpha - 1)).sum_to_size(tau.shape)
         return dz, dalpha, dtau
+
+    @staticmethod
+    def jvp(ctx: Any, dz: Tensor | None, dalpha: Tensor | None, dtau: Tensor | None) -> Tensor:
+        z, alpha, tau = _saved(ctx)
+        slope = _slope(z.to(compute_dtype(z.dtype)), alpha, tau)
+        moved = torch.zeros_like(slope) if dz is None else slope * dz
+        if dalpha is not None:
+            moved = moved + dalpha * _alpha_slope(z.to(slope.dtype), alpha, tau)
+        if dtau is not None:
+            moved = moved - dtau * slope / (alpha - 1)
+        return moved.to(z.dtype)
 
 
 def alpha_relu_kernel_takes(alpha: Alpha, tau: Alpha) -> bool:
@@ -120,28 +133,34 @@ def _alpha_slope(z: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
 
 def _forward_blocks(z: Tensor, alpha: float, tau: float) -> Tensor:
     """The same in place, block by block in cache: one trip through memory instead of four."""
-    out = empty_like(z)
-    for block, _ in _base_blocks(z, alpha, tau, out):
+
+    def power(block: Tensor) -> None:
         if alpha == 1.5:
             block.square_()
         elif alpha != 2:
             block.pow_(1 / (alpha - 1))
-    return out
+
+    return _of_base(power, z, alpha, tau)
 
 
-def _base_blocks(
-    z: Tensor, alpha: float, tau: float, out: Tensor, *others: Tensor
-) -> Iterator[tuple[Tensor, ...]]:
-    """Blocks of `out` holding w = [(α−1) z − τ]₊, each with the blocks of z and of `others`."""
+def _of_base(
+    change: Callable[..., None], z: Tensor, alpha: float, tau: float, *others: Tensor
+) -> Tensor:
+    """w = [(α−1) z − τ]₊, changed in place by `change(block, *blocks of others)`."""
+    out = empty_like(z)
     source = _as_rows(z)
-    # Each thread takes its part of a block, and that part stays in its core's cache.
-    elements = torch.get_num_threads() * BLOCK_ELEMENTS
-    rows = max(1, elements // max(1, source.shape[1]))
     offset = torch.tensor(-tau, dtype=z.dtype)
     views = [tensor.reshape(source.shape) for tensor in (out, z, *others)]
-    for block, piece, *rest in zip(*(view.split(rows) for view in views), strict=True):
-        torch.add(offset, piece, alpha=alpha - 1, out=block).relu_()
-        yield block, piece, *rest
+
+    def some(rows: slice) -> None:
+        parts = [view[rows] for view in views]
+        for part in blocks(*parts[0].shape):
+            block, piece, *rest = (view[part] for view in parts)
+            torch.add(offset, piece, alpha=alpha - 1, out=block).relu_()
+            change(block, *rest)
+
+    over_rows(some, *source.shape)
+    return out
 
 
 def _vjp(z: Tensor, grad: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
@@ -161,8 +180,8 @@ def _vjp(z: Tensor, grad: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
     if known is None or not runs_eagerly_on_cpu(grad):
         return _slope(z, alpha, tau) * grad
     alpha, tau = known
-    out = empty_like(z)
-    for block, _, pulled in _base_blocks(z, alpha, tau, out, grad):
+
+    def pull(block: Tensor, pulled: Tensor) -> None:
         if alpha == 2:
             block.sign_()
         elif alpha < 2 and alpha != 1.5:
@@ -171,7 +190,8 @@ def _vjp(z: Tensor, grad: Tensor, alpha: Alpha, tau: Alpha) -> Tensor:
             support, w = on_support(block)
             block.copy_(torch.where(support, w.pow((2 - alpha) / (alpha - 1)), 0.0))
         block.mul_(pulled)
-    return out
+
+    return _of_base(pull, z, alpha, tau, grad)
 
 
 def _as_rows(z: Tensor) -> Tensor:
@@ -242,6 +262,32 @@ def _like(value: Alpha, z: Tensor) -> Alpha:
     return value.to(z.dtype) if isinstance(value, Tensor) else float(value)
 
 
+def _log_scores_on_cpu(z: Tensor, alpha: float, tau: float, dim: int) -> Tensor | None:
+    """The same in few passes, for decoding; None where a row has no support."""
+    if not runs_eagerly_on_cpu(z):
+        return None
+    rows = z.movedim(dim, -1) if z.dim() else z.reshape(1)
+    if not rows.is_contiguous():
+        return None
+
+    empty = []  # blocks with a row without support
+
+    def log(block: Tensor) -> None:
+        top = block.amax(-1, keepdim=True)
+        if not bool((top != 0).all()):
+            empty.append(True)
+            return
+        power = 1 / (alpha - 1)
+        share = (block / top).pow_(power).sum(-1, keepdim=True)  # of the largest, so in range
+        total = share.log_().add_(top.log(), alpha=power)
+        log_in_place(block).mul_(power).sub_(total)
+
+    scores = _of_base(log, rows, alpha, tau)
+    if empty:
+        return None
+    return scores.movedim(-1, dim) if z.dim() else scores.reshape(())
+
+
 def alpha_relu_log_scores(
     input: Tensor,
     alpha: Alpha = 1.5,
@@ -262,6 +308,10 @@ def alpha_relu_log_scores(
     wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
     if wide.numel() == 0:
         return wide.to(dtype)
+    if not isinstance(alpha, Tensor) and not isinstance(tau, Tensor) and not wide.requires_grad:
+        known = _log_scores_on_cpu(wide, alpha, tau, dim)
+        if known is not None:
+            return known.to(dtype)
     # In logarithms: near α = 1 the power 1/(α−1) takes p out of float32's range either way.
     finite = torch.where(wide == -torch.inf, torch.zeros_like(wide), wide)  # no 0 · −inf
     alpha, tau = _like(alpha, wide), _like(tau, wide)
@@ -274,3 +324,15 @@ def alpha_relu_log_scores(
     top = (wide == wide.amax(dim, keepdim=True)) & (wide > -torch.inf)
     alone = (top.to(wide.dtype) / top.sum(dim, keepdim=True).clamp(min=1)).log()
     return torch.where(empty, alone, log_p - total).to(dtype)
+
+
+def log_alpha_relu(
+    input: Tensor,
+    alpha: Alpha = 1.5,
+    tau: Alpha = 0.0,
+    dim: int = -1,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """:func:`alpha_relu_log_scores`, under the name that goes with :func:`log_entmax`."""
+    return alpha_relu_log_scores(input, alpha, tau, dim, dtype=dtype)

@@ -18,7 +18,7 @@ from uncork.nn._rows import (
     rows_last,
 )
 from uncork.nn._torch import torch
-from uncork.nn.transforms.operator import as_operator
+from uncork.nn.transforms.operator import Bracket, as_operator
 from uncork.nn.transforms.threshold import MOST_STEPS
 
 Tensor = torch.Tensor
@@ -41,7 +41,9 @@ def budget_rows(z: Tensor, budget: Alpha) -> Tensor:
     unmasked = v.detach() > -math.inf
     everything = unmasked.sum(-1, keepdim=True) <= budget
     p = torch.where(everything, unmasked.to(v.dtype), moving)
-    return torch.where(z.detach().isnan().any(-1, keepdim=True), math.nan, p)
+    # As softmax's: NaN, or +inf, is all over its row, and nowhere else.
+    known = (z.detach() < math.inf).all(-1, keepdim=True)
+    return torch.where(known, p, math.nan)
 
 
 def _pivot(z: Tensor, budget: Alpha) -> Tensor:
@@ -75,6 +77,7 @@ class BudgetThreshold(torch.autograd.Function):
         v, budget = inputs
         ctx.shape = budget.shape if isinstance(budget, Tensor) else None
         ctx.save_for_backward(v, output)
+        ctx.save_for_forward(v, output)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -85,6 +88,18 @@ class BudgetThreshold(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             dbudget = (-grad * (inside.sum(-1, keepdim=True) > 0) / size).sum_to_size(ctx.shape)
         return grad * inside / size, dbudget
+
+    @staticmethod
+    def jvp(ctx: Any, dv: Tensor | None, dbudget: Tensor | None) -> Tensor:
+        v, threshold = ctx.saved_tensors
+        inside = _inside(v, threshold).to(v.dtype)
+        count = inside.sum(-1, keepdim=True)
+        moved = torch.zeros_like(threshold)
+        if dv is not None:
+            moved = (inside * dv).sum(-1, keepdim=True)
+        if dbudget is not None:
+            moved = moved - dbudget * (count > 0)
+        return moved / count.clamp(min=1)
 
 
 def _solve(v: Tensor, budget: Alpha) -> Tensor:
@@ -112,7 +127,14 @@ def _solve(v: Tensor, budget: Alpha) -> Tensor:
     return threshold
 
 
-_threshold = as_operator("budget_threshold", _solve)
+_threshold = as_operator(
+    "budget_threshold",
+    _solve,
+    Bracket(
+        lambda v, t, budget: (v - t).clamp(0, 1).sum(-1, keepdim=True) - budget,
+        lambda v, budget: (-1.0, 0.0),
+    ),
+)
 
 
 def budget(

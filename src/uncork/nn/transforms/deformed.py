@@ -36,7 +36,7 @@ def positive_power(w: Tensor, exponent: float) -> Tensor:
 
 
 def exp_alpha(x: Tensor, alpha: Alpha, out: Tensor | None = None) -> Tensor:
-    """exp_α(x), elementwise; `alpha` a float ≥ 1 or a tensor that broadcasts.
+    """exp_α(x), elementwise; `alpha` a float > 0 or a tensor that broadcasts.
 
     `out` (may be `x` itself) receives the result where `alpha` is a float.
     """
@@ -81,8 +81,16 @@ def on_support(p: Tensor) -> tuple[Tensor, Tensor]:
 
 def log_on_support(p: Tensor) -> Tensor:
     """log p: −inf where p is zero, with gradient zero there; NaN stays NaN."""
+    if runs_eagerly_on_cpu(p) and not p.requires_grad:
+        return log_in_place(p.clone())
     support, safe = on_support(p)
     return torch.where(support, safe.log(), p.detach() - torch.inf)
+
+
+def log_in_place(p: Tensor) -> Tensor:
+    """p becomes log p. The vector library's logarithm is many times slower where it meets zeros."""
+    zero = p == 0
+    return p.masked_fill_(zero, 1).log_().masked_fill_(zero, -torch.inf)
 
 
 def slopes(p: Tensor, alpha: Alpha) -> Tensor:

@@ -39,7 +39,7 @@ class SparseOutput(NamedTuple):
 
 
 class Entmax(torch.autograd.Function):
-    """z (..., n), alpha a float ≥ 1 or a tensor (..., 1)  →  p (..., n).
+    """z (..., n), alpha a float > 0 or a tensor (..., 1)  →  p (..., n).
 
     z is float32 or float64; also 16-bit where the kernels take it (`kernels.launches`).
     """
@@ -53,7 +53,7 @@ class Entmax(torch.autograd.Function):
             return z.clone()
         if not isinstance(alpha, Tensor) and alpha == 1:
             return _softmax(z)
-        if kernels.launches(z) and not isinstance(alpha, Tensor):
+        if kernels.launches(z) and not isinstance(alpha, Tensor) and alpha > 1:
             from uncork.nn.kernels.entmax import entmax_forward
 
             return entmax_forward(z, alpha, z.dtype)
@@ -72,11 +72,10 @@ class Entmax(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         _, alpha = inputs
-        if isinstance(alpha, Tensor):
-            ctx.save_for_backward(output, alpha)
-        else:
-            ctx.save_for_backward(output)
-            ctx.alpha = alpha
+        saved = (output, alpha) if isinstance(alpha, Tensor) else (output,)
+        ctx.save_for_backward(*saved)
+        ctx.save_for_forward(*saved)
+        ctx.alpha = None if isinstance(alpha, Tensor) else alpha
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -89,6 +88,15 @@ class Entmax(torch.autograd.Function):
             along = entmax_alpha_direction(p, alpha)
             dalpha = (grad * along).sum(-1, keepdim=True).sum_to_size(alpha.shape)
         return dz, dalpha
+
+    @staticmethod
+    def jvp(ctx: Any, dz: Tensor | None, dalpha: Tensor | None) -> Tensor:
+        p, alpha = _saved(ctx)
+        # The Jacobian in z is symmetric.
+        moved = torch.zeros_like(p) if dz is None else entmax_vjp(p, dz, alpha)
+        if dalpha is not None:
+            moved = moved + dalpha * entmax_alpha_direction(p, alpha)
+        return moved
 
 
 def _saved(ctx: Any) -> tuple[Tensor, Alpha]:
@@ -105,18 +113,14 @@ def _softmax(z: Tensor) -> Tensor:
 
 def entmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
     """(diag(s) − s sᵀ/Σs) grad with s = p^{2−α}, differentiable in p, grad and alpha."""
-    if not torch.is_grad_enabled() and not isinstance(alpha, Tensor) and kernels.launches(p, grad):
+    number = None if torch.is_grad_enabled() or isinstance(alpha, Tensor) else float(alpha)
+    if number is not None and number >= 1 and kernels.launches(p, grad):
         from uncork.nn.kernels.entmax import entmax_backward
 
-        return entmax_backward(p, grad, alpha, p.dtype)
-    if (
-        not torch.is_grad_enabled()
-        and not isinstance(alpha, Tensor)
-        and runs_eagerly_on_cpu(p, grad)
-        and p.numel()
-    ):
+        return entmax_backward(p, grad, number, p.dtype)
+    if number is not None and runs_eagerly_on_cpu(p, grad) and p.numel():
         n = p.shape[-1]
-        return entmax_rows_vjp(p.reshape(-1, n), grad.reshape(-1, n), alpha).reshape(p.shape)
+        return entmax_rows_vjp(p.reshape(-1, n), grad.reshape(-1, n), number).reshape(p.shape)
     wide = compute_dtype(p.dtype)
     if p.dtype != wide:
         return entmax_vjp(p.to(wide), grad.to(wide), alpha).to(p.dtype)
@@ -225,11 +229,12 @@ def entmax(
 
     Args:
         input: logits, any shape.
-        alpha: a float ≥ 1; or a tensor that broadcasts against `input` with size 1 along `dim`
-            (one α for all, per row or per head), which receives a gradient.
+        alpha: a float > 0 (below 1 no entry is zero); or a tensor with one value for all, per row
+            or per head, which receives a gradient: it broadcasts against `input` with size 1 along
+            `dim`, or has the shape of `input` without `dim`.
         dim, k, dtype, return_support: as for :func:`sparsemax`.
     """
-    return _entmax(input, check_parameter(alpha, at_least=1.0), dim, k, dtype, return_support)
+    return _entmax(input, check_parameter(alpha, above=0.0), dim, k, dtype, return_support)
 
 
 def _entmax(
@@ -247,7 +252,7 @@ def _entmax(
         dtype == input.dtype
         and not return_support
         and not isinstance(alpha, Tensor)
-        and alpha != 1
+        and alpha > 1
         and input.dim() > 0
         and kernels.launches(input)
     ):
@@ -283,6 +288,20 @@ def log_entmax(
         known = torch.where(masked, torch.zeros_like(input), input)
         return torch.where(masked, -torch.inf, torch.log_softmax(known, dim, dtype=dtype))
     wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
+    if (
+        not isinstance(alpha, Tensor)
+        and not wide.requires_grad
+        and wide.dim()
+        and wide.numel()
+        and runs_eagerly_on_cpu(wide)
+    ):
+        # For decoding: logarithms where the support is, as it is found.
+        check_floating(input)
+        z = wide.movedim(dim, -1)
+        rows = entmax_rows(
+            z.reshape(-1, z.shape[-1]), float(check_parameter(alpha, above=0.0)), logarithm=True
+        )
+        return rows.reshape(z.shape).movedim(-1, dim).to(dtype)
     return log_on_support(entmax(wide, alpha, dim)).to(dtype)
 
 

@@ -10,32 +10,37 @@ remain (flat rows, α near 1) are solved in full, block by block in cache, from 
 from __future__ import annotations
 
 from uncork.nn._rows import Alpha, blocks
+from uncork.nn._threads import over_rows
 from uncork.nn._torch import torch
-from uncork.nn.transforms.deformed import exp_alpha
+from uncork.nn.transforms.deformed import exp_alpha, log_in_place
 from uncork.nn.transforms.pages import empty_like
 from uncork.nn.transforms.threshold import by_power, entmax_shift, power_level, shifted
 
 Tensor = torch.Tensor
 
 GROUP = 32  # floats: two cache lines. Smaller makes the maxima many, larger the groups
-_ROWS = 256  # rows looked at together: flat and peaked ones among them part ways
 NARROW = 512  # rows this short are solved directly
 _SAMPLE = 8  # a full row is first solved on one entry in this many
 _KEEP_AT_MOST = 4  # gather only where at most one group in this many remains
 
 
-def entmax_rows(z: Tensor, alpha: Alpha) -> Tensor:
-    """p = exp_α(z − S) for each row.  z (R, n), alpha a float or (R, 1)  →  p (R, n)."""
+def entmax_rows(z: Tensor, alpha: Alpha, logarithm: bool = False) -> Tensor:
+    """p = exp_α(z − S) for each row, or log p.  z (R, n), alpha a float or (R, 1)  →  (R, n)."""
     out = empty_like(z)
-    if z.shape[1] < NARROW:
-        return _solve_full(z, alpha, shifted(z)[1], None, None, out)
-    for start in range(0, len(z), _ROWS):
-        rows = slice(start, start + _ROWS)
-        _solve_some(z[rows], _rows_of(alpha, rows), out[rows])
+
+    def solve(rows: slice) -> None:
+        some, own = z[rows], _rows_of(alpha, rows)
+        if z.shape[1] < NARROW:
+            _solve_full(some, own, shifted(some)[1], None, None, out[rows], logarithm)
+            return
+        _solve_some(some, own, out[rows], logarithm)
+
+    over_rows(solve, *z.shape)
     return out
 
 
-def _solve_some(z: Tensor, alpha: Alpha, out: Tensor) -> None:
+def _solve_some(z: Tensor, alpha: Alpha, out: Tensor, logarithm: bool) -> None:
+    nothing = -torch.inf if logarithm else 0.0  # what an entry off the support gets
     heads, tail = _split(z)
     tops = heads.amax(-1)
     if tail.shape[1]:
@@ -47,18 +52,18 @@ def _solve_some(z: Tensor, alpha: Alpha, out: Tensor) -> None:
     kept = (v[:, : heads.shape[1]] > line).sum(1)
     sparse = (kept * _KEEP_AT_MOST <= heads.shape[1]) & top.squeeze(1).isfinite()
     if bool(sparse.all()):
-        _solve_kept(z, alpha, floor, tops, top, kept, out.zero_())
+        _solve_kept(z, alpha, floor, tops, top, kept, out.fill_(nothing), logarithm)
     elif not bool(sparse.any()):
-        _solve_full(z, alpha, top, floor, _sampled(heads, top, alpha), out)
+        _solve_full(z, alpha, top, floor, _sampled(heads, top, alpha), out, logarithm)
     else:
         few, many = sparse.nonzero().squeeze(1), (~sparse).nonzero().squeeze(1)
-        part = z.new_zeros(len(few), z.shape[1])
+        part = z.new_full((len(few), z.shape[1]), nothing)
         of_few = (floor[few], tops[few], top[few], kept[few])
-        out[few] = _solve_kept(z[few], _rows_of(alpha, few), *of_few, part)
+        out[few] = _solve_kept(z[few], _rows_of(alpha, few), *of_few, part, logarithm)
         part = z.new_empty(len(many), z.shape[1])
         alpha = _rows_of(alpha, many)
         guess = _sampled(heads[many], top[many], alpha)
-        out[many] = _solve_full(z[many], alpha, top[many], floor[many], guess, part)
+        out[many] = _solve_full(z[many], alpha, top[many], floor[many], guess, part, logarithm)
 
 
 def _sampled(heads: Tensor, top: Tensor, alpha: Alpha) -> Tensor:
@@ -74,21 +79,21 @@ def entmax_rows_vjp(p: Tensor, grad: Tensor, alpha: float) -> Tensor:
     Reads and writes only groups that hold support where these are few.
     """
     out = empty_like(p)
-    if p.shape[1] < NARROW:
-        return _vjp_full(p, grad, alpha, out)
-    for start in range(0, len(p), _ROWS):
-        rows = slice(start, start + _ROWS)
-        _vjp_some(p[rows], grad[rows], alpha, out[rows])
+
+    def pull(rows: slice) -> None:
+        some = _vjp_full if p.shape[1] < NARROW else _vjp_some
+        some(p[rows], grad[rows], alpha, out[rows])
+
+    over_rows(pull, *p.shape)
     return out
 
 
-def _vjp_some(p: Tensor, grad: Tensor, alpha: float, out: Tensor) -> None:
+def _vjp_some(p: Tensor, grad: Tensor, alpha: float, out: Tensor) -> Tensor:
     heads = _split(p)[0]
     # One group in eight tells a dense block of rows from a sparse one before all are looked at.
     probe = (heads[:, ::_SAMPLE].amax(-1) > 0).float().mean(1)
     if float(probe.min()) > 2 / _KEEP_AT_MOST:
-        _vjp_full(p, grad, alpha, out)
-        return
+        return _vjp_full(p, grad, alpha, out)
     tops = heads.amax(-1)
     kept = (tops > 0).sum(1)
     sparse = kept * _KEEP_AT_MOST <= tops.shape[1]
@@ -102,6 +107,7 @@ def _vjp_some(p: Tensor, grad: Tensor, alpha: float, out: Tensor) -> None:
         out[few] = _vjp_kept(p[few], grad[few], alpha, tops[few], kept[few], part)
         part = p.new_empty(len(many), p.shape[1])
         out[many] = _vjp_full(p[many], grad[many], alpha, part)
+    return out
 
 
 def _split(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,10 +121,10 @@ def _below(start: Tensor) -> Tensor:
 
 
 def _reach(alpha: Alpha) -> Alpha:
-    """1/(α−1), a little more than how far below S the support reaches."""
+    """1/(α−1), a little more than how far below S the support reaches: for α ≤ 1, for ever."""
     if isinstance(alpha, Tensor):
-        return (1 + 1e-5) / (alpha - 1)  # inf at α = 1: everything is support
-    return (1 + 1e-5) / (alpha - 1)
+        return torch.where(alpha > 1, (1 + 1e-5) / (alpha - 1), torch.inf)
+    return (1 + 1e-5) / (alpha - 1) if alpha > 1 else torch.inf
 
 
 def _rows_of(alpha: Alpha, index: Tensor | slice) -> Alpha:
@@ -144,7 +150,14 @@ def _scatter(out: Tensor, index: Tensor, narrow: Tensor) -> None:
 
 
 def _solve_kept(
-    z: Tensor, alpha: Alpha, start: Tensor, tops: Tensor, top: Tensor, kept: Tensor, out: Tensor
+    z: Tensor,
+    alpha: Alpha,
+    start: Tensor,
+    tops: Tensor,
+    top: Tensor,
+    kept: Tensor,
+    out: Tensor,
+    logarithm: bool,
 ) -> Tensor:
     groups = z.shape[1] // GROUP
     if not len(z):
@@ -157,7 +170,7 @@ def _solve_kept(
         if not _solve_steep(v, block_alpha, v):
             s = entmax_shift(v, block_alpha, start[rows])
             _finish_block(v, s, block_alpha, v)
-        _scatter(out[rows], index, v)
+        _scatter(out[rows], index, log_in_place(v) if logarithm else v)
     return out
 
 
@@ -168,6 +181,7 @@ def _solve_full(
     floor: Tensor | None,
     guess: Tensor | None,
     out: Tensor,
+    logarithm: bool,
 ) -> Tensor:
     scratch = v = z.new_empty(0)
     for rows in blocks(*z.shape):
@@ -176,12 +190,13 @@ def _solve_full(
             v, scratch = torch.empty_like(block), torch.empty_like(block)
         torch.sub(block, top[rows], out=v)
         block_alpha = _rows_of(alpha, rows)
-        if _solve_steep(v, block_alpha, out[rows]):
-            continue
-        low = None if floor is None else floor[rows]
-        near = None if guess is None else guess[rows]
-        s = entmax_shift(v, block_alpha, low, near, scratch=scratch)
-        _finish_block(v, s, block_alpha, out[rows])
+        if not _solve_steep(v, block_alpha, out[rows]):
+            low = None if floor is None else floor[rows]
+            near = None if guess is None else guess[rows]
+            s = entmax_shift(v, block_alpha, low, near, scratch=scratch)
+            _finish_block(v, s, block_alpha, out[rows])
+        if logarithm:
+            log_in_place(out[rows])
     return out
 
 
@@ -216,9 +231,10 @@ def _finish_block(v: Tensor, s: Tensor, alpha: Alpha, out: Tensor) -> None:
 
 def finish(x: Tensor, alpha: Alpha, out: Tensor | None = None) -> Tensor:
     """exp_α(x), divided by its sum where α may exceed 2: there exp_α has vertical tangents, and the
-    last bit of S moves the sum by far more than a rounding error."""
+    last bit of S moves the sum by far more than a rounding error. (Or be below 1, as a tensor may.)
+    """
     p = exp_alpha(x, alpha, out)
-    if isinstance(alpha, Tensor) or alpha > 2:
+    if isinstance(alpha, Tensor) or not 1 <= alpha <= 2:
         total = p.sum(-1, keepdim=True)
         p = torch.div(p, torch.where(total == 0, torch.ones_like(total), total), out=out)
     return p

@@ -19,7 +19,7 @@ from uncork.nn._rows import (
 )
 from uncork.nn._torch import torch
 from uncork.nn.transforms.deformed import on_support
-from uncork.nn.transforms.operator import as_operator
+from uncork.nn.transforms.operator import Bracket, as_operator
 from uncork.nn.transforms.threshold import MOST_STEPS, shifted
 
 Tensor = torch.Tensor
@@ -52,23 +52,43 @@ class NormmaxThreshold(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         v, alpha = inputs
         ctx.constant = None if isinstance(alpha, Tensor) else alpha
-        ctx.save_for_backward(v, output, *([alpha] if isinstance(alpha, Tensor) else []))
+        saved = (v, output, alpha) if isinstance(alpha, Tensor) else (v, output)
+        ctx.save_for_backward(*saved)
+        ctx.save_for_forward(*saved)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        v, threshold, *rest = ctx.saved_tensors
-        alpha = rest[0] if rest else ctx.constant
-        support, w = on_support((v - threshold).relu())
-        power = torch.where(support, w.pow(1 / (alpha - 1)), torch.zeros_like(w))
-        total = power.sum(-1, keepdim=True)
-        total = torch.where(total == 0, torch.ones_like(total), total)
+        share, along_alpha, alpha = _threshold_slopes(ctx, ctx.needs_input_grad[1])
         dalpha = None
-        if ctx.needs_input_grad[1]:
-            # Σ w^β = 1 differentiated in α: dβ/dα = −1/(α−1)², and β Σ w^{β−1} = β Σ power.
-            moved = (power * w * w.log()).sum(-1, keepdim=True)
-            slope = -moved / (alpha * (alpha - 1) * total)
-            dalpha = (grad * slope).sum_to_size(alpha.shape)
-        return grad * power / total, dalpha
+        if along_alpha is not None:
+            dalpha = (grad * along_alpha).sum_to_size(alpha.shape)
+        return grad * share, dalpha
+
+    @staticmethod
+    def jvp(ctx: Any, dv: Tensor | None, dalpha: Tensor | None) -> Tensor:
+        share, along_alpha, _ = _threshold_slopes(ctx, dalpha is not None)
+        moved = torch.zeros_like(share[..., :1])
+        if dv is not None:
+            moved = (share * dv).sum(-1, keepdim=True)
+        if dalpha is None or along_alpha is None:
+            return moved
+        return moved + dalpha * along_alpha
+
+
+def _threshold_slopes(ctx: Any, by_alpha: bool) -> tuple[Tensor, Tensor | None, Any]:
+    """∂t/∂v (..., n), ∂t/∂α (..., 1) where it is asked for, and α."""
+    v, threshold, *rest = ctx.saved_tensors
+    alpha = rest[0] if rest else ctx.constant
+    support, w = on_support((v - threshold).relu())
+    power = torch.where(support, w.pow(1 / (alpha - 1)), torch.zeros_like(w))
+    total = power.sum(-1, keepdim=True)
+    total = torch.where(total == 0, torch.ones_like(total), total)
+    slope = None
+    if by_alpha:
+        # Σ w^β = 1 differentiated in α: dβ/dα = −1/(α−1)², and β Σ w^{β−1} = β Σ power.
+        moved = (power * w * w.log()).sum(-1, keepdim=True)
+        slope = -moved / (alpha * (alpha - 1) * total)
+    return power / total, slope, alpha
 
 
 def _solve(v: Tensor, alpha: Alpha) -> Tensor:
@@ -92,7 +112,14 @@ def _solve(v: Tensor, alpha: Alpha) -> Tensor:
     return threshold
 
 
-_threshold = as_operator("normmax_threshold", _solve)
+_threshold = as_operator(
+    "normmax_threshold",
+    _solve,
+    Bracket(
+        lambda v, t, alpha: (v - t).relu().pow(alpha / (alpha - 1)).sum(-1, keepdim=True) - 1,
+        lambda v, alpha: (-1.0, 0.0),
+    ),
+)
 
 
 def normmax(

@@ -3,16 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from uncork.nn._rows import Alpha
+from uncork.nn._threads import SERIAL_BELOW, over_rows
 from uncork.nn._torch import torch
 
 Tensor = torch.Tensor
 Solver = Callable[[Tensor, Alpha], Tensor]
 
 
-def as_operator(name: str, solve: Solver) -> Solver:
+def in_pieces(solve: Solver, v: Tensor, parameter: Alpha) -> Tensor:
+    """`solve` with the rows shared out over threads."""
+    rows = v.reshape(-1, v.shape[-1])
+    out = rows.new_empty(len(rows), 1)
+    if isinstance(parameter, Tensor):
+        parameter = parameter.expand((*v.shape[:-1], 1)).reshape(-1, 1)
+
+    def some(piece: slice) -> None:
+        own = parameter[piece] if isinstance(parameter, Tensor) else parameter
+        out[piece] = solve(rows[piece], own)
+
+    over_rows(some, *rows.shape)
+    return out.reshape((*v.shape[:-1], 1))
+
+
+class Bracket(NamedTuple):
+    """The same solution as the root of a decreasing function between two ends, for ONNX: there
+    nothing can stop a loop, so its steps are written out, and halving is the shortest."""
+
+    excess: Callable[[Tensor, Tensor, Alpha], Tensor]  #: v, t (..., 1), parameter → (..., 1)
+    ends: Callable[[Tensor, Alpha], tuple[Alpha, Alpha]]
+    finish: Callable[[Tensor], Tensor] = lambda t: t  #: what the solver gives, of t
+
+
+HALVINGS = {torch.float32: 30, torch.float64: 60}
+
+
+def bisect(bracket: Bracket, v: Tensor, parameter: Alpha) -> Tensor:
+    low, high = (end + torch.zeros_like(v[..., :1]) for end in bracket.ends(v, parameter))
+    for _ in range(HALVINGS[v.dtype]):
+        middle = 0.5 * (low + high)
+        above = bracket.excess(v, middle, parameter) > 0
+        low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+    return bracket.finish(0.5 * (low + high))
+
+
+def as_operator(name: str, solve: Solver, bracket: Bracket) -> Solver:
     """`solve(v (..., n), parameter) -> (..., 1)` as the operator `uncork::name`.
 
     The parameter is a float, or a tensor with v's number of dimensions and size 1 in the last.
@@ -20,7 +57,10 @@ def as_operator(name: str, solve: Solver) -> Solver:
     """
 
     def run(v: Tensor, rows: Tensor | None, constant: float) -> Tensor:
-        return solve(v, constant if rows is None else rows).clone()
+        parameter = constant if rows is None else rows
+        if v.device.type == "cpu" and v.numel() >= SERIAL_BELOW:
+            return in_pieces(solve, v, parameter)
+        return solve(v, parameter).clone()
 
     operator = torch.library.custom_op(
         f"uncork::{name}",
@@ -48,6 +88,8 @@ def as_operator(name: str, solve: Solver) -> Solver:
     operator.register_vmap(batched)
 
     def call(v: Tensor, parameter: Alpha) -> Tensor:
+        if torch.onnx.is_in_onnx_export():
+            return bisect(bracket, v, parameter)
         if isinstance(parameter, Tensor):
             result: Tensor = operator(v, parameter, 0.0)
         else:

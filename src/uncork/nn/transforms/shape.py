@@ -11,10 +11,14 @@ truncated normal. The probabilities of these k = pV classes must sum to one:
 For α = 1.5 this is the closed form of 1.5-entmax, τ = M − √(1/k − S) with M and S the mean and the
 variance of the k largest u (Peters et al. 2019, Prop. 3), with the truncated normal's moments put
 in: (M − τ)² + S = 1/k is E[(u − τ)²] = 1/k. There the expectation is in closed form; for other α
-it is integrated. τ̂ = σ Φ⁻¹(1−p*) is Eq. 3 of Tezekbayev et al. 2022. How App. B.2 writes the
-equation for p* was not at hand: this one gives the published p* and τ̂ of three heads, all six
-numbers to their last digit (tests/nn/test_tau.py). Simulated normal logits have a slightly higher
-threshold.
+it is integrated. τ̂ = σ Φ⁻¹(1−p*) is Eq. 3 of Tezekbayev et al. 2022, and the equation for p* is
+that of their App. B.2, solved for c = Φ⁻¹(1−p):
+
+    Φ⁻¹(1−p) = m(p) − √(4ε/(σ_z² p) − s(p)),    ε = 1/V,    σ_z² = 2d/(d+V),
+
+with m and s the mean and the variance of Φ⁻¹(1−x) over x in (ε, p): (m − c)² + s = 4ε/(σ_z² p). It
+gives the published p* and τ̂ of three heads, all six numbers to their last digit
+(tests/nn/test_tau.py). Simulated normal logits have a slightly higher threshold.
 """
 
 from __future__ import annotations

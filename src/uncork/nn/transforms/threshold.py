@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from uncork.nn import kernels
-from uncork.nn._rows import Alpha
+from uncork.nn._rows import Alpha, runs_eagerly_on_cpu
 from uncork.nn._torch import torch
 from uncork.nn.transforms.deformed import LEAST_ALPHA_BY_POWER, exp_alpha, positive_power
-from uncork.nn.transforms.operator import as_operator
+from uncork.nn.transforms.operator import Bracket, as_operator
 
 Tensor = torch.Tensor
 
@@ -59,7 +61,13 @@ def entmax_shift(
     `scratch` is a buffer shaped like v.
     """
     if floor is None:
-        if guess is None and copies == 1 and v.dtype == torch.float32 and kernels.usable(v):
+        if (
+            guess is None
+            and copies == 1
+            and v.dtype == torch.float32
+            and (isinstance(alpha, Tensor) or alpha >= 1)
+            and kernels.usable(v)
+        ):
             from uncork.nn.kernels.entmax import entmax_shift as entmax_shift_kernel
 
             return entmax_shift_kernel(v, alpha)
@@ -67,13 +75,24 @@ def entmax_shift(
     may_look = v.device.type == "cpu"
     if scratch is None and may_look:
         scratch = torch.empty_like(v)
+    if not isinstance(alpha, Tensor) and 1 <= alpha <= 2 and runs_eagerly_on_cpu(v, floor):
+        return _newton_on_cpu(v, alpha, floor, guess, copies, scratch)
     return _newton(v, alpha, floor, guess, copies, scratch, may_look)
 
 
 def _lower_bound(v: Tensor, alpha: Alpha) -> Tensor:
     """Jensen's bound: for α ≤ 2 exp_α is convex, so Σ exp_α(v − s) ≥ n exp_α(mean(v) − s), which
     is 1 at s = mean(v) + (1 − n^{1−α})/(α−1). And s ≥ 0, since the largest entry alone gives 1."""
-    bound = v.mean(-1, keepdim=True) + _upper_bound(v, alpha)
+    mean = v.mean(-1, keepdim=True)
+    bound = mean + _upper_bound(v, alpha)
+    if not isinstance(alpha, Tensor) and runs_eagerly_on_cpu(v) and bool((mean == -math.inf).any()):
+        # As if the masked entries were not there: so they hardly change a digit of the result.
+        known = v > -math.inf
+        count = known.sum(-1, keepdim=True).clamp(min=1)
+        mean = torch.where(known, v, 0.0).sum(-1, keepdim=True) / count
+        log_n = count.double().log()
+        flat = log_n if alpha == 1 else -torch.expm1((1 - alpha) * log_n) / (alpha - 1)
+        bound = mean + flat.to(v.dtype)
     bound = torch.where(bound > 0, bound, torch.zeros_like(bound))
     if isinstance(alpha, Tensor):
         return torch.where(alpha <= 2, bound, torch.zeros_like(bound))
@@ -104,7 +123,7 @@ def _newton(
     may_look: bool,
 ) -> Tensor:
     tiny = torch.finfo(v.dtype).eps
-    bracketed = isinstance(alpha, Tensor) or alpha > 2
+    bracketed = isinstance(alpha, Tensor) or not 1 <= alpha <= 2
     s, low = floor if guess is None else guess, floor
     high = (_upper_bound(v, alpha) + math.log(copies)) * (1 + 4 * tiny)
     done = torch.zeros_like(floor, dtype=torch.bool)
@@ -138,6 +157,66 @@ def _newton(
         if may_look and bool(done.all()):
             break
     return s
+
+
+def _newton_on_cpu(
+    v: Tensor,
+    alpha: float,
+    floor: Tensor,
+    guess: Tensor | None,
+    copies: float,
+    scratch: Tensor | None,
+) -> Tensor:
+    """`_newton` for 1 ≤ α ≤ 2, with a row's own numbers in NumPy: a step has twenty operations on
+    them, each a fraction of what calling torch takes, and threads take turns at calling it."""
+    tiny = float(torch.finfo(v.dtype).eps)
+    low = floor.detach().numpy()
+    s = (floor if guess is None else guess).detach().numpy().copy()
+    done = np.zeros(s.shape, dtype=bool)
+    with np.errstate(all="ignore"):
+        for step in range(MOST_STEPS[v.dtype]):
+            total, slope = _sums_on_cpu(v, s, alpha, scratch)
+            if copies != 1:
+                total, slope = total * copies, slope * copies
+            total, slope = total.astype(np.float64), slope.astype(np.float64)
+            excess = total - 1
+            proposal = (s + _step_on_cpu(total, slope, alpha)).astype(s.dtype)
+            if step == 0 and guess is not None:
+                proposal = np.where(proposal > low, proposal, low)
+                done = np.abs(excess) <= 4 * tiny
+            else:
+                done |= ~((excess > 4 * tiny) & (proposal > s))
+            np.copyto(s, proposal, where=~done)
+            if alpha == 1.5:
+                done |= (excess > 0) & (v.shape[-1] * (excess / slope) ** 2 <= 8 * tiny)
+            if done.all():
+                break
+    return torch.from_numpy(s)
+
+
+def _sums_on_cpu(v: Tensor, s: Any, alpha: float, scratch: Tensor | None) -> tuple[Any, Any]:
+    """`_sums` with s, A and B in NumPy, (..., 1)."""
+    if alpha == 1.5:
+        w = torch.sub(v, torch.from_numpy(s - 2), out=scratch).relu_()
+        norm = torch.linalg.vector_norm(w, dim=-1, keepdim=True).numpy()
+        return norm * norm * 0.25, w.sum(-1, keepdim=True).numpy() * 0.5
+    if alpha == 2:
+        w = torch.sub(v, torch.from_numpy(s - 1), out=scratch).relu_()
+        total = w.sum(-1, keepdim=True).numpy()
+        return total, w.sign_().sum(-1, keepdim=True).numpy()
+    sums = _sums(v, torch.from_numpy(s), alpha, scratch)
+    return sums[0].numpy(), sums[1].numpy()
+
+
+def _step_on_cpu(total: Any, slope: Any, alpha: float) -> Any:
+    """`_step` of NumPy arrays."""
+    if alpha == 2:
+        return (total - 1) / slope
+    if alpha == 1.5:
+        return 2 * (total - np.sqrt(total)) / slope
+    if alpha == 1:
+        return np.log(total) * (total / slope)
+    return -np.expm1(-(alpha - 1) * np.log(total)) / (alpha - 1) * (total / slope)
 
 
 def _sums(v: Tensor, s: Tensor, alpha: Alpha, scratch: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -245,6 +324,8 @@ def by_power(v: Tensor, alpha: Alpha, c: Tensor, exchange: Exchange | None = Non
         return p, total if exchange is None else exchange.add_up(total)
 
     p, total = at(c)
+    if torch.onnx.is_in_onnx_export():  # which knows no neighbours of a float
+        return p / torch.where(total == 0, torch.ones_like(total), total)
     there = torch.where(total > 1, torch.zeros_like(c), torch.full_like(c, math.inf))
     q, other = at(torch.nextafter(c, there))
     apart = other - total
@@ -255,8 +336,33 @@ def by_power(v: Tensor, alpha: Alpha, c: Tensor, exchange: Exchange | None = Non
     return p / torch.where(total == 0, torch.ones_like(total), total)
 
 
-power_level_anywhere = as_operator("entmax_power_level", power_level)
+def _power_level_excess(v: Tensor, t: Tensor, alpha: Alpha) -> Tensor:
+    """Σ [(α−1)(v + c)]₊^{1/(α−1)} − 1 with c = e^{−t}."""
+    less = (alpha - 1).clamp(min=1) if isinstance(alpha, Tensor) else alpha - 1
+    return (less * (v + (-t).exp())).relu().pow(1 / less).sum(-1, keepdim=True) - 1
+
+
+def _power_level_ends(v: Tensor, alpha: Alpha) -> tuple[Alpha, Alpha]:
+    log_n = math.log(v.shape[-1])
+    if isinstance(alpha, Tensor):
+        less = (alpha - 1).clamp(min=1)
+        return less.log(), less.log() + less * log_n
+    return math.log(alpha - 1), math.log(alpha - 1) + (alpha - 1) * log_n
+
+
+power_level_anywhere = as_operator(
+    "entmax_power_level",
+    power_level,
+    Bracket(_power_level_excess, _power_level_ends, lambda t: (-t).exp()),
+)
 """`power_level` likewise."""
 
-entmax_shift_anywhere = as_operator("entmax_shift", entmax_shift)
+entmax_shift_anywhere = as_operator(
+    "entmax_shift",
+    entmax_shift,
+    Bracket(
+        lambda v, s, alpha: exp_alpha(v - s, alpha).sum(-1, keepdim=True) - 1,
+        lambda v, alpha: (0.0, _upper_bound(v, alpha)),
+    ),
+)
 """`entmax_shift` for traced, batched or device tensors. v (..., n), alpha → s (..., 1)."""

@@ -1,0 +1,70 @@
+"""Out of Python: torch.export with batches of any size, and ONNX held to by onnxruntime."""
+
+import io
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import uncork.nn.functional as F  # noqa: E402
+from uncork.nn.heads import HEADS  # noqa: E402
+
+from .small_output_heads import SPARSE, made  # noqa: E402
+
+# torch's own exporter uses what torch deprecates for others.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+class Transforms(torch.nn.Module):
+    """Those that no head has. One model of all: exporting takes seconds."""
+
+    def forward(self, z):
+        return torch.stack([F.budget(z), F.alpha_relu(z, 1.5, 0.2), F.entmax(z, 3.0)])
+
+
+def through_onnx(module, example, other):
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    program = torch.onnx.export(
+        module.eval(), (example,), dynamo=True, verbose=False, optimize=False,
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+    )  # fmt: skip
+    file = io.BytesIO()
+    program.save(file)
+    session = onnxruntime.InferenceSession(file.getvalue())
+    (found,) = session.run(None, {session.get_inputs()[0].name: other.numpy()})
+    return torch.from_numpy(found)
+
+
+@pytest.mark.slow
+def test_transforms_go_through_onnx():
+    z = torch.randn(4, 9, generator=torch.Generator().manual_seed(0))
+    batch = torch.cat([z.flip(0), 3 * z])
+    module = Transforms()
+    found = through_onnx(module, z, batch)
+    torch.testing.assert_close(found, module(batch).detach(), atol=1e-6, rtol=1e-5)
+
+
+# The others differ from these in nothing that is exported.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mos", "plif", "mixtape", "entmax", "normmax", "alpha-relu"])
+def test_heads_go_through_onnx(name):
+    hidden = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    batch = torch.cat([hidden, 2 * hidden.flip(0)])
+    head = made(name, dtype=torch.float32)
+    if name in SPARSE:  # log p of the edge of the support: in p it is the last bit
+        found, expected = through_onnx(head, hidden, batch).exp(), head(batch).detach().exp()
+    else:
+        found, expected = through_onnx(head, hidden, batch), head(batch).detach()
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HEADS)
+def test_every_head_is_exported_with_batches_of_any_size(name):
+    hidden = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    head = made(name)
+    batch = {0: torch.export.Dim("batch")}
+    exported = torch.export.export(head, (hidden,), dynamic_shapes=(batch,)).module()
+    for other in (hidden, torch.cat([hidden, hidden.flip(0)])):
+        torch.testing.assert_close(exported(other), head(other))
