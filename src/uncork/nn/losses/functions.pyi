@@ -96,6 +96,7 @@ def linear_cross_entropy(
             work, and not needed: blocks are chosen here. A linear_weight (C, d1, …, dK, d) is
             taken as there too.
     """
+
 @overload
 def linear_cross_entropy(
     input: Tensor,
@@ -115,8 +116,7 @@ def linear_cross_entropy(
     return_lse: Literal[True],
     return_predictions: bool = False,
     options: Any = None,
-) -> LinearLossResult:
-    ...
+) -> LinearLossResult: ...
 @overload
 def linear_cross_entropy(
     input: Tensor,
@@ -136,9 +136,7 @@ def linear_cross_entropy(
     return_lse: bool = False,
     return_predictions: Literal[True],
     options: Any = None,
-) -> LinearLossResult:
-    ...
-
+) -> LinearLossResult: ...
 def sparsemax_loss(
     input: Tensor,
     target: Tensor,
@@ -212,6 +210,7 @@ def linear_sparsemax_loss(
             backward, with one product more. predicted is the most probable class, and accuracy
             the share of targets predicted.
     """
+
 @overload
 def linear_sparsemax_loss(
     input: Tensor,
@@ -230,8 +229,7 @@ def linear_sparsemax_loss(
     token_weight: Tensor | None = None,
     return_lse: Literal[True],
     return_predictions: bool = False,
-) -> LinearLossResult:
-    ...
+) -> LinearLossResult: ...
 @overload
 def linear_sparsemax_loss(
     input: Tensor,
@@ -250,9 +248,7 @@ def linear_sparsemax_loss(
     token_weight: Tensor | None = None,
     return_lse: bool = False,
     return_predictions: Literal[True],
-) -> LinearLossResult:
-    ...
-
+) -> LinearLossResult: ...
 def entmax_loss(
     input: Tensor,
     target: Tensor,
@@ -309,7 +305,7 @@ def linear_entmax_loss(
         linear_weight: (C, d), the layer's weight.
         target: class indices, the shape of `input` without d; or probabilities of that shape
             and C, which take as much memory as the logits would.
-        alpha: ≥ 1; 1 is softmax, 2 sparsemax.
+        alpha: > 0; 1 is softmax, 2 sparsemax.
         weight, ignore_index, reduction, label_smoothing: exactly as in
             :func:`torch.nn.functional.cross_entropy`, with ℓ(z; c) in place of −log
             softmax(z)_c. Smoothing gives every class ε/C of the target.
@@ -331,6 +327,7 @@ def linear_entmax_loss(
             backward, with one product more. predicted is the most probable class, and accuracy
             the share of targets predicted.
     """
+
 @overload
 def linear_entmax_loss(
     input: Tensor,
@@ -350,8 +347,7 @@ def linear_entmax_loss(
     token_weight: Tensor | None = None,
     return_lse: Literal[True],
     return_predictions: bool = False,
-) -> LinearLossResult:
-    ...
+) -> LinearLossResult: ...
 @overload
 def linear_entmax_loss(
     input: Tensor,
@@ -371,9 +367,7 @@ def linear_entmax_loss(
     token_weight: Tensor | None = None,
     return_lse: bool = False,
     return_predictions: Literal[True],
-) -> LinearLossResult:
-    ...
-
+) -> LinearLossResult: ...
 def alpha_relu_loss(
     input: Tensor,
     target: Tensor,
@@ -457,6 +451,7 @@ def linear_alpha_relu_loss(
             backward, with one product more. predicted is the most probable class, and accuracy
             the share of targets predicted.
     """
+
 @overload
 def linear_alpha_relu_loss(
     input: Tensor,
@@ -477,8 +472,7 @@ def linear_alpha_relu_loss(
     token_weight: Tensor | None = None,
     return_lse: Literal[True],
     return_predictions: bool = False,
-) -> LinearLossResult:
-    ...
+) -> LinearLossResult: ...
 @overload
 def linear_alpha_relu_loss(
     input: Tensor,
@@ -499,9 +493,7 @@ def linear_alpha_relu_loss(
     token_weight: Tensor | None = None,
     return_lse: bool = False,
     return_predictions: Literal[True],
-) -> LinearLossResult:
-    ...
-
+) -> LinearLossResult: ...
 def normmax_loss(
     input: Tensor,
     target: Tensor,
@@ -579,6 +571,7 @@ def linear_normmax_loss(
             backward, with one product more. predicted is the most probable class, and accuracy
             the share of targets predicted.
     """
+
 @overload
 def linear_normmax_loss(
     input: Tensor,
@@ -598,8 +591,7 @@ def linear_normmax_loss(
     token_weight: Tensor | None = None,
     return_lse: Literal[True],
     return_predictions: bool = False,
-) -> LinearLossResult:
-    ...
+) -> LinearLossResult: ...
 @overload
 def linear_normmax_loss(
     input: Tensor,
@@ -619,5 +611,4 @@ def linear_normmax_loss(
     token_weight: Tensor | None = None,
     return_lse: bool = False,
     return_predictions: Literal[True],
-) -> LinearLossResult:
-    ...
+) -> LinearLossResult: ...
