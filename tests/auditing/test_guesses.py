@@ -235,6 +235,7 @@ def pooled(rng: np.random.Generator, what: str) -> Domain:
     return LayerNorm(gain, 0.1 * rng.standard_normal(8) if what == "LayerNorm" else np.zeros(8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["RMSNorm", "LayerNorm", "LayerNorm without offset"])
 @pytest.mark.parametrize("on", ["numpy", "torch"])
 def test_guesses_behind_a_norm_are_proven_of_the_stored_rows(
