@@ -19,6 +19,7 @@ from uncork.auditing.backend import Backend, TorchBackend
 from uncork.auditing.certify.arithmetic import DOUBLE, SINGLE, TENSOR_CORES
 from uncork.auditing.certify.certifier import Certifier
 from uncork.auditing.certify.guesses import Coordinates, Guesses, _Product, coordinates_of
+from uncork.auditing.certify.products import Skyline
 from uncork.auditing.certify.verify import verify_proofs
 from uncork.auditing.proofs.formula import Formula
 
@@ -234,6 +235,7 @@ def pooled(rng: np.random.Generator, what: str) -> Domain:
     return LayerNorm(gain, 0.1 * rng.standard_normal(8) if what == "LayerNorm" else np.zeros(8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["RMSNorm", "LayerNorm", "LayerNorm without offset"])
 @pytest.mark.parametrize("on", ["numpy", "torch"])
 def test_guesses_behind_a_norm_are_proven_of_the_stored_rows(
@@ -292,6 +294,15 @@ def test_a_forged_scale_is_refused_together_too() -> None:
     t = int(np.flatnonzero(found.proofs.scales > 0)[3])
     found.proofs.scales[t] *= 2  # out of the box
     assert list(verify(found, head, device="cpu", jobs=1).failed) == [t]
+
+
+@pytest.mark.parametrize("shape", [(700, 600), (600, 700)])
+def test_zeros_left_out_of_a_product_change_nothing(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(9)
+    x = rng.integers(-9, 9, (5, shape[0])).astype(np.float64)  # sums of these are exact
+    dense = rng.integers(-9, 9, shape).astype(np.float64)
+    for matrix in (dense, np.tril(dense), np.triu(dense, 90), 0 * dense):
+        assert (Skyline(matrix, Backend(1)).times(x) == x @ matrix).all()
 
 
 def test_the_bounds_assumed_of_sums_are_in_order() -> None:

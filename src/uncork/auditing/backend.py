@@ -60,7 +60,7 @@ class Backend(Device):
         """L with L Lᵀ = M for a symmetric positive definite M, and L⁻¹; `LinAlgError` if it is not
         one."""
         lower = np.linalg.cholesky(matrix)
-        return lower, np.linalg.inv(lower)
+        return lower, np.tril(np.linalg.inv(lower))
 
     def matmul(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """A product of matrices that lie here, made where products are made."""

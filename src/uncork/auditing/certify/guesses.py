@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from uncork.auditing.certify.products import Skyline
 from uncork.auditing.proofs.formula import Formula, to_single
 from uncork.core.rigour import LARGEST, TINY, UNIT, check_arithmetic, gamma, row_norms, up
 
@@ -154,7 +155,8 @@ class Guesses:
         on_device = _OnDevice(
             put(self.formula.transform.astype(np.float64)),
             put(self.formula.centre),
-            put(np.ascontiguousarray(coordinates.back)),
+            Skyline(coordinates.back, backend),
+            Skyline(coordinates.back.T, backend),
             put(coordinates.centre),
             float(row_norms(coordinates.back.reshape(1, -1))[0]),
             float(row_norms(coordinates.centre[None])[0]),
@@ -198,7 +200,7 @@ class Guesses:
             bias_error = np.where(exact, 0.0, bias_error)
         guess = inputs / put(length)[:, None]  # ξ, each entry within a share u of the true one
         # Tᵀξ as it is to be, and the point that stands for it.
-        aim = guess @ on.back
+        aim = on.back.times(guess)
         at = backend.index(classes)
         if self.coordinates.points is None:
             points[at] = backend.cast(aim, points.dtype)
@@ -208,7 +210,7 @@ class Guesses:
         x = x * (1 + 8 * UNIT) + TINY
         spread = on.back_norm
         aside = up(self._norms(aim - v) + gamma(count) * (spread * x) + 4 * UNIT * n, count)
-        missed = self._norms((seen - on.middle) - v @ on.back.T)
+        missed = self._norms((seen - on.middle) - on.back_transposed.times(v))
         missed = missed + gamma(count) * (spread * n) + 8 * UNIT * (size + on.middle_norm)
         if wrong is not None:
             missed = missed + self._norms(wrong)
@@ -256,7 +258,8 @@ class _OnDevice:
 
     transform: Any  # (d, latent) P
     centre: Any  # (d,)
-    back: Any  # (latent, k) T
+    back: Skyline  # (latent, k) T
+    back_transposed: Skyline
     middle: Any  # (latent,)
     back_norm: float  # ≥ ‖T‖_F
     middle_norm: float

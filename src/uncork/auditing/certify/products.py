@@ -40,7 +40,7 @@ class Device:
     single = True  # whether float32 products are worth trying first
     panel = 2048  # classes on either side of a tile of the product of all first guesses
     panel_bytes = 512 << 20  # held of its panels at a time
-    measured_bytes = 32 << 20  # of rows in float64 that are measured in one go
+    measured_bytes = 8 << 20  # of rows in float64 that are measured in one go
 
     def put(self, array: np.ndarray) -> Any:
         return array
@@ -121,6 +121,27 @@ class Device:
             return np.linalg.inv(np.linalg.cholesky(covariance))
         except np.linalg.LinAlgError:
             return None
+
+
+class Skyline:
+    """A matrix M (n, m) on a device, for products x M: zeros above or below a column's entries, as
+    a triangular matrix has them, are left out of the sums."""
+
+    def __init__(self, matrix: np.ndarray, device: Device) -> None:
+        self.device = device
+        width = matrix.shape[1]
+        step = width if width < 512 else -(-width // 8)
+        self.parts: list[tuple[slice, Any]] = []
+        for start in range(0, width, step):
+            block = matrix[:, start : start + step]
+            rows = np.flatnonzero(block.any(axis=1))
+            kept = slice(rows[0], rows[-1] + 1) if len(rows) else slice(0, 1)
+            self.parts.append((kept, device.put(np.ascontiguousarray(block[kept]))))
+
+    def times(self, x: Any) -> Any:
+        """x M for every row of x: (k, n) → (k, m)."""
+        parts = [x[:, kept] @ block for kept, block in self.parts]
+        return parts[0] if len(parts) == 1 else self.device.xp.concat(parts, axis=1)
 
 
 @dataclass(frozen=True)

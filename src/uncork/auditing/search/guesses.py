@@ -33,8 +33,10 @@ def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Propo
     """All first guesses, where there is a formula for them."""
     if not search.formula or _ASKED * len(classes) < space.head.classes:
         return
-    for start in range(0, space.head.classes, _PANEL):
-        yield FirstGuesses(classes[(classes >= start) & (classes < start + _PANEL)])
+    classes = np.sort(classes)
+    starts = np.arange(_PANEL, space.head.classes, _PANEL)
+    for part in np.split(classes, np.searchsorted(classes, starts)):
+        yield FirstGuesses(part)
         if search.late():
             return
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from uncork.auditing.backend import Backend
+from uncork.auditing.certify.products import Skyline
 from uncork.auditing.folded import Folded, searched
 from uncork.auditing.search.cone import BallCone
 from uncork.core.head import Head
@@ -176,12 +177,12 @@ class Space:
         points = self.backend.hold((self.head.classes, self.width))
         put = self.backend.put
         centre, unit = put(self.centre * self._unit), put(self._unit)
-        whiten = put(self._whiten.T.copy())
+        whiten = Skyline(self._whiten.T, self.backend)
         inner, seen = len(self.to_input), len(self._whiten)
         points[:, seen:inner] = 0.0
         for start, block in self.backend.blocks(self.head):
             stop = start + block.shape[0]
-            points[start:stop, :seen] = (block * unit - centre) @ whiten
+            points[start:stop, :seen] = whiten.times(block * unit - centre)
         if self.lifted:
             points[:, inner] = self.backend.asarray(self.bias)
         return points
