@@ -8,9 +8,10 @@ import pytest
 from uncork import Box, Domain, Head, Unbounded, audit, verify
 from uncork.auditing.backend import Backend
 from uncork.auditing.certify.certifier import Certifier
-from uncork.auditing.search import alike, centre
+from uncork.auditing.search import centre
 from uncork.auditing.search.proposer import Mixtures
 from uncork.auditing.search.space import Space
+from uncork.auditing.search.together import alike
 
 UNTRAINED = 500
 

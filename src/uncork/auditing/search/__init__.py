@@ -4,18 +4,16 @@ To add one, write a module with a `PROPOSER` and name it in a list below.
 """
 
 from uncork.auditing.search import (
-    alike,
     centre,
     equals,
     exact,
-    projection,
     reference,
     rows,
     screen,
     tilt,
-    winners,
 )
 from uncork.auditing.search.proposer import Proposer
+from uncork.auditing.search.together import alike, projection, winners
 
 # Each is given the classes that those before it left undecided.
 FAST: tuple[Proposer, ...] = (

@@ -48,7 +48,9 @@ def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Propo
             yield proposal
         others = np.setdiff1d(left, sample)
         if len(pairs) >= _AVERAGED:
-            yield Mixtures(bent(space, pairs, others))
+            with space.backend.threads(1):  # small products: threads would only wait
+                found = bent(space, pairs, others)
+            yield Mixtures(found)
         left = search.undecided(others)
         if len(others) - len(left) < _WORTH_IT * len(others):
             return
