@@ -11,7 +11,7 @@ from small_heads import ORDINARY, heads, quick
 from uncork import Box, Domain, Head, Unbounded, audit, verify
 from uncork.auditing import run
 from uncork.auditing.backend import TorchBackend
-from uncork.auditing.search import projection
+from uncork.auditing.search.together import projection
 
 PLANTED = 6
 

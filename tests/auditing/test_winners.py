@@ -11,8 +11,8 @@ from small_heads import EXTREME, ORDINARY, heads, quick
 from uncork import Box, Domain, Head, LayerNorm, Unbounded, audit, verify
 from uncork.auditing import run
 from uncork.auditing.backend import Backend, TorchBackend
-from uncork.auditing.search import winners
 from uncork.auditing.search.space import Space
+from uncork.auditing.search.together import winners
 from uncork.theory.random_heads import hull_vertices, upper_hull_vertices
 
 FLAT = [Unbounded(), Box(100), Box(0, np.inf), Box(-0.5, 2), Box(1, 2), Box(-1.7581, np.inf)]

@@ -4,19 +4,17 @@ To add one, write a module with a `PROPOSER` and name it in a list below.
 """
 
 from uncork.auditing.search import (
-    alike,
     centre,
     equals,
     exact,
     guesses,
-    projection,
     reference,
     rows,
     screen,
     tilt,
-    winners,
 )
 from uncork.auditing.search.proposer import Proposer
+from uncork.auditing.search.together import alike, projection, winners
 
 # Each is given the classes that those before it left undecided.
 FAST: tuple[Proposer, ...] = (

@@ -43,12 +43,17 @@ PROPOSER = Proposer("centre", "decide", propose)
 
 
 def propose_in_batches(
-    space: Space, classes: np.ndarray, search: Search, factor: float
+    space: Space,
+    classes: np.ndarray,
+    search: Search,
+    factor: float,
+    without: np.ndarray | None = None,
 ) -> Iterator[Proposal]:
-    """Decide classes with working sets of one size, as many at a time as there are threads."""
+    """Decide classes with working sets of one size, as many at a time as there are threads; as if
+    classes `without` whom it is to be did not exist."""
 
     def work(batch: tuple[np.ndarray, Any]) -> tuple[Proposal, ...]:
-        return () if search.late() else decide_batch(space, *batch, factor, search.late)
+        return () if search.late() else decide_batch(space, *batch, factor, search.late, without)
 
     with space.backend.threads() as over:
         for found in over(work, batches(space, classes, _hints(space, classes, search), factor)):
@@ -91,13 +96,14 @@ def decide_batch(
     hints: Any,
     factor: float = 1.0,
     stop: Callable[[], bool] = bool,
+    without: np.ndarray | None = None,
 ) -> tuple[Proposal, ...]:
     """Decide a batch of classes; `stop` is asked between steps and ends the work early.
 
     `hints` (n, width) are directions at which the classes nearly won, where screening left off: who
     beats them there belongs in the working set.
     """
-    batch = _Batch(space, classes, hints, factor)
+    batch = _Batch(space, classes, hints, factor, without)
     for _ in range(_STEPS):
         if not len(batch.classes) or stop():
             break
@@ -108,10 +114,21 @@ def decide_batch(
 
 
 class _Batch:
-    def __init__(self, space: Space, classes: np.ndarray, hints: Any, factor: float) -> None:
+    def __init__(
+        self,
+        space: Space,
+        classes: np.ndarray,
+        hints: Any,
+        factor: float,
+        without: np.ndarray | None = None,
+    ) -> None:
         self.space, self.backend, self.xp = space, space.backend, space.backend.xp
         self.classes = classes
-        self.size = working_set_size(space, factor)
+        self.skipped = space.repeats  # classes that no working set holds
+        if without is not None:
+            self.skipped = np.union1d(space.repeats, without)
+        others = space.head.classes - len(np.union1d(self.skipped, classes[:1]))
+        self.size = min(working_set_size(space, factor), max(others, 0))
         self.side_rows = self.backend.put(space.sides())
         self.cone = space.ball_cone()
         self.won: list[int] = []
@@ -147,8 +164,8 @@ class _Batch:
         """The classes of highest score, other than each row's own and repeats: (B, count)."""
         index = self.backend.index
         scores[index(np.arange(len(self.classes))), index(self.classes)] = -np.inf
-        if len(self.space.repeats):
-            scores[:, index(self.space.repeats)] = -np.inf
+        if len(self.skipped):
+            scores[:, index(self.skipped)] = -np.inf
         return self.backend.largest(scores, count)
 
     def _rows(self, who: np.ndarray, classes: np.ndarray) -> tuple[Any, Any]:
@@ -248,8 +265,8 @@ class _Batch:
         lead = search @ space.points.T
         lead = lead - lead[here, classes][:, None]
         lead[here, classes] = -np.inf
-        if len(space.repeats):
-            lead[:, backend.index(space.repeats)] = -np.inf
+        if len(self.skipped):
+            lead[:, backend.index(self.skipped)] = -np.inf
         worst = backend.largest(lead, max(16, self.size // 8))
         amounts = backend.get(lead[here[:, None], worst])
         del lead

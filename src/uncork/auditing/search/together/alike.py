@@ -8,7 +8,8 @@ itself, that moves the mixture from s to t is
 
 one factorisation for all classes near s. A few classes are decided one by one (`centre`), the
 mixtures of neighbours among them averaged, so that many classes have weight, and bent to whoever is
-near, as long as λ' ≥ 0. Where that stops paying, the rest is decided one by one.
+near, as long as λ' ≥ 0. They mix none of the undecided, whose mixtures would be as small as their
+neighbourhood. Where that stops paying, the rest is decided one by one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from uncork.auditing.search.space import Space
 _WIDE = 512  # beyond this many features a factorisation is no longer cheap
 _FEWEST = 400  # classes to decide, below which one by one is as fast
 _SAMPLE = 96  # classes decided one by one, each time
-_AVERAGED = 4  # mixtures
+_AVERAGED = 2  # mixtures, so that more classes have weight
 _ROUNDS = 8
 _WORTH_IT = 0.1  # share of the classes that a round must decide
 _KEPT = 1e-3  # of its weight that a class in a mixture must keep
@@ -41,13 +42,15 @@ def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Propo
             return
         sample = np.sort(rng.choice(left, _SAMPLE, replace=False))
         pairs: list[tuple[int, Mixture]] = []
-        for proposal in centre.propose_in_batches(space, sample, search, 1.0):
+        for proposal in centre.propose_in_batches(space, sample, search, 1.0, left):
             if isinstance(proposal, Mixtures):
                 pairs.extend(proposal.pairs)
             yield proposal
         others = np.setdiff1d(left, sample)
         if len(pairs) >= _AVERAGED:
-            yield Mixtures(bent(space, pairs, others))
+            with space.backend.threads(1):  # small products: threads would only wait
+                found = bent(space, pairs, others)
+            yield Mixtures(found)
         left = search.undecided(others)
         if len(others) - len(left) < _WORTH_IT * len(others):
             return
@@ -101,11 +104,18 @@ def _bent(
     columns = np.column_stack([rows, np.ones(len(rows))])
     scaled = columns * weights[:, None]
     away = np.column_stack([targets - points.mean(axis=0), np.zeros(len(targets))])
+    hessian = scaled.T @ scaled
+    hessian[np.diag_indices(len(hessian))] *= 1 + 1e-12
+    result, wanted = (
+        np.broadcast_to(weights, (len(targets), len(weights))),
+        weights @ columns + away,
+    )
     try:
-        change = np.linalg.lstsq(scaled.T @ scaled, away.T, rcond=1e-13)[0]  # (m + 1, n)
+        for _ in range(2):  # once more for what rounding left
+            change = np.linalg.solve(hessian, (wanted - result @ columns).T)  # (m + 1, n)
+            result = result + weights * (scaled @ change).T  # (n, k + 1)
     except np.linalg.LinAlgError:
         return []
-    result = weights + weights * (scaled @ change).T  # (n, k + 1)
     fine = (result >= _KEPT * weights).all(axis=1)
     narrow = ids.astype(np.int32)
     return [
