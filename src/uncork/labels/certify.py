@@ -19,7 +19,7 @@ while that is at most ρ/2, the weights λ − μ are positive and sum to exactl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -132,6 +132,20 @@ class LabelCertifier:
             least = np.minimum(least, np.where(np.isnan(get(xp.sum(z, axis=1))), np.nan, lowest))
         return np.where(np.isfinite(4 * reach * self.products.norms.max()), least, np.nan)
 
+    def lowest(self, signs: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """Proven lower bounds on s_i (z_i − θ_i) at inputs of D: (n, labels); −inf where none can
+        be had."""
+        check_arithmetic()
+        u = np.asarray(u, dtype=np.float64)
+        with np.errstate(all="ignore"):
+            x, drift = self._inputs(u)
+            reach = self.device.get(row_norms(x, self.device.xp))
+            blocks = self.device.blocks(self.head)
+            z = np.concatenate([self.device.get(x @ block.T) for _, block in blocks], axis=1)
+            low = signs * (z + self.offsets) - self._errors(reach, drift, slice(None))
+            fine = np.isfinite(low) & self.base.contains(u)[:, None]
+            return np.where(fine & np.isfinite(4 * reach)[:, None], low, -np.inf)
+
     def _errors(self, reach: np.ndarray, drift: np.ndarray, part: slice) -> np.ndarray:
         """How far each product may be off: (n, labels of the part)."""
         norms, offsets = self.products.norms[part], np.abs(self.offsets[part])
@@ -222,7 +236,7 @@ class LabelCertifier:
             if self.offset_errors[labels].any():
                 slack = add_up(balance.constant_error, wrong)
                 balance = _with_slack(balance, slack)
-            lead = self._lead(balance, labels, weights, signs)
+            lead = self._lead(balance, labels, weights)
             if not lead >= 0 and away.size <= _EXACT_SIZE:
                 exact = self._exact_mixture(signs, labels, [Fraction(w) for w in weights.tolist()])
                 return lead if np.isnan(exact) else exact
@@ -263,8 +277,29 @@ class LabelCertifier:
         return np.where(signs == 0, 0.0, weights)
 
     def _tilted(self, signs: np.ndarray, u: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        put, get, xp = self.device.put, self.device.get, self.device.xp
         weights = self.weights_at(signs, u, targets)
+        leads = np.full(len(u), np.nan)
+        for k, balance in self._balances(signs, weights):
+            used = np.flatnonzero(weights[k])
+            leads[k] = self._lead(balance, used, weights[k, used])
+        return leads
+
+    def ceilings(self, signs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Proven upper bounds on Σ λ_i s_i (z_i − θ_i) over all of D, for weights λ ≥ 0 of all
+        labels: (n, labels), (n, labels) → (n,). Infinite where there is none."""
+        check_arithmetic()
+        found = np.full(len(weights), np.inf)
+        if not (weights >= 0).all():
+            return found
+        with np.errstate(all="ignore"):
+            for k, balance in self._balances(signs, weights):
+                upper = self._upper(balance.seen_through(self.latent))
+                found[k] = np.inf if np.isnan(upper) else upper
+        return found
+
+    def _balances(self, signs: np.ndarray, weights: np.ndarray) -> Iterator[tuple[int, Balance]]:
+        """Σ λ_i s_i w_i and Σ λ_i s_i c_i of each row of weights with a sum, in bounded floats."""
+        put, get, xp = self.device.put, self.device.get, self.device.xp
         signed = weights * signs
         rows: Any = 0.0
         sizes: Any = 0.0
@@ -278,29 +313,27 @@ class LabelCertifier:
         totals = weights.sum(axis=1)
         constants, constant_sizes = signed @ self.offsets, weights @ np.abs(self.offsets)
         wrong = weights @ self.offset_errors
-        leads = np.full(len(u), np.nan)
+        any_offset = bool(self.offsets.any() or self.offset_errors.any())
         for k in np.flatnonzero(np.isfinite(totals) & (totals > 0)).tolist():
             total = float(totals[k])
             tiny_here = tiny * (1 + total)
             slack = 0.0
-            if self.offsets.any() or self.offset_errors.any():
+            if any_offset:
                 slack = up(error * float(constant_sizes[k]) + 2 * float(wrong[k]), 8) + tiny_here
-            balance = Balance(
+            yield k, Balance(
                 rows[k], error * sizes[k] + tiny_here, float(constants[k]), slack,
                 total, error * total + TINY,
             )  # fmt: skip
-            used = np.flatnonzero(weights[k])
-            leads[k] = self._lead(balance, used, weights[k, used], signs[k])
-        return leads
 
-    def _lead(
-        self, balance: Balance, labels: np.ndarray, weights: np.ndarray, signs: np.ndarray
-    ) -> float:
-        """The best lead that can be proven, as it stands or with the rounding absorbed."""
-        seen = balance.seen_through(self.latent)
-        upper = upper_bound(
+    def _upper(self, seen: Balance) -> float:
+        return upper_bound(
             self.base, seen.residual, seen.error, seen.constant, seen.constant_error
         )
+
+    def _lead(self, balance: Balance, labels: np.ndarray, weights: np.ndarray) -> float:
+        """The best lead that can be proven, as it stands or with the rounding absorbed."""
+        seen = balance.seen_through(self.latent)
+        upper = self._upper(seen)
         if not upper <= 0:
             for floor in _FLOORS:
                 better = self._absorbed(seen, labels, weights, floor)

@@ -11,16 +11,18 @@ from threadpoolctl import threadpool_limits
 
 from uncork.auditing.backend import Backend, choose_backend
 from uncork.auditing.run import check_time_limit
+from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.progress import Progress, progress_bar
 from uncork.domain import Domain
 from uncork.labels.certify import LabelCertifier
-from uncork.labels.one_set import OneSet, decide_one
+from uncork.labels.one_set import OneSet, decide_one, decide_one_exactly
 from uncork.labels.result import LabelAudit, Proof, SetVerdict
 from uncork.labels.search import LabelSearch, Proposed
 from uncork.labels.sets import LabelSets
 from uncork.labels.thresholds import logit_thresholds
 
+_EXACT_SECONDS = 60.0
 _KEPT_BYTES = 2 << 30  # proofs kept in memory unless they are asked for
 
 
@@ -45,8 +47,6 @@ def decide_sets(
     """
     check_time_limit(time_limit)
     if sets.labels != head.classes:
-        from uncork.core.errors import UncorkError
-
         raise UncorkError(
             f"the sets are of {sets.labels} labels, and the head has {head.classes}"
         )
@@ -118,7 +118,13 @@ class _Run:
                 self.head, self.certifier.offsets, signs, self.domain,
                 device=self.backend.name, jobs=self.backend.jobs, seconds=self._seconds_left(),
             )  # fmt: skip
-            if not self._take(k, signs, found):
+            if not self._take(k, signs, found) and not self._late():
+                seconds = min(_EXACT_SECONDS, self._seconds_left() or math.inf)
+                found = decide_one_exactly(
+                    self.head, self.certifier.offsets, signs, self.domain, seconds
+                )
+                self._take(k, signs, found)
+            if self.verdicts[k] == SetVerdict.UNDECIDED:
                 self.reasons[k] = found.reason or "no proposal was accepted by the certifier"
             self.progress.advance(1)
         self.seconds["alone"] = time.perf_counter() - begun

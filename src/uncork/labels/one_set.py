@@ -12,7 +12,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from uncork.auditing import Verdict, audit
+from uncork.auditing import Mixture, Verdict, audit
+from uncork.auditing.duplicates import equal_classes
+from uncork.auditing.search.exact import Limit, decide_exactly
 from uncork.core.head import Head
 from uncork.domain import Domain
 
@@ -41,17 +43,10 @@ def decide_one(
 ) -> OneSet:
     """What the audit finds for one set; `offsets` are b − θ, as floats."""
     labels = np.flatnonzero(signs)
-    rows = head.take(labels)
-    signed = (-signs[labels]).astype(np.float64)
-    dead = ~rows.any(axis=1) & (offsets[labels] == 0)
+    dead = ~head.take(labels).any(axis=1) & (offsets[labels] == 0)
     if dead.any():  # z_i = θ_i everywhere: neither on nor off
         return OneSet(labels=labels[dead][:1], weights=np.ones(1))
-    weight = np.concatenate([np.zeros((1, head.features)), rows * signed[:, None]])
-    bias = np.append(0.0, offsets[labels] * signed)
-    if not bias.any():
-        asked = Head(weight, domain=domain)
-    else:
-        asked = Head(weight, bias, domain=domain)
+    asked = _signed(head, offsets, signs, domain)
     found = audit(asked, classes=[0], device=device, jobs=jobs, time_limit=seconds)
     if found.verdicts[0] == Verdict.ARGMAXABLE:
         witness = found.proofs.witness(asked, 0)
@@ -62,21 +57,49 @@ def decide_one(
     mixture = found.mixture(0)
     if mixture is None:
         return OneSet(reason=found.proofs.reasons.get(0, "nothing that was found is a proof"))
-    weights = np.zeros(len(weight))
+    weights = np.zeros(asked.classes)
     np.add.at(weights, np.asarray(mixture.classes, dtype=np.int64), mixture.weights)
-    weights += mixture.bulk / len(weight)
+    weights += mixture.bulk / asked.classes
     if mixture.tilt is not None:
-        weights += np.exp(weight @ np.asarray(mixture.tilt, dtype=np.float64) - mixture.peak)
-    whole = None
+        weights += np.exp(asked.weight @ np.asarray(mixture.tilt, dtype=np.float64) - mixture.peak)
     if mixture.integers is not None:
-        classes = np.asarray(mixture.classes, dtype=np.int64)
-        order = np.argsort(classes)
-        kept = [k for k in order.tolist() if classes[k] > 0]
-        whole = tuple(mixture.integers[k] for k in kept)
-        return OneSet(
-            labels=labels[classes[kept] - 1],
-            weights=np.asarray(mixture.weights, dtype=np.float64)[kept],
-            whole=whole,
-        )
+        return _named(labels, mixture)
     used = np.flatnonzero(weights[1:] > 0)
     return OneSet(labels=labels[used], weights=weights[1:][used])
+
+
+def decide_one_exactly(
+    head: Head, offsets: np.ndarray, signs: np.ndarray, domain: Domain, seconds: float
+) -> OneSet:
+    """As `decide_one`, in exact arithmetic alone: where nothing in floats was a proof."""
+    asked = _signed(head, offsets, signs, domain)
+    none = np.empty(0, dtype=np.int64)
+    repeats = np.concatenate([none, *(group[1:] for group in equal_classes(asked))])
+    try:
+        found = decide_exactly(asked, domain, 0, none, repeats, seconds)
+    except Limit as reached:
+        return OneSet(reason=str(reached) or f"exact arithmetic took more than {seconds:g} s")
+    if isinstance(found, Mixture):
+        return _named(np.flatnonzero(signs), found)
+    return OneSet(u=found.x, exact=tuple(found.fractions()))
+
+
+def _signed(head: Head, offsets: np.ndarray, signs: np.ndarray, domain: Domain) -> Head:
+    """The head whose class 0 stands for the set, and whose others for its labels."""
+    labels = np.flatnonzero(signs)
+    turned = (-signs[labels]).astype(np.float64)
+    weight = np.concatenate([np.zeros((1, head.features)), head.take(labels) * turned[:, None]])
+    bias = np.append(0.0, offsets[labels] * turned)
+    return Head(weight, bias if bias.any() else None, domain=domain)
+
+
+def _named(labels: np.ndarray, mixture: Mixture) -> OneSet:
+    """An exact mixture of classes as weights of labels."""
+    classes = np.asarray(mixture.classes, dtype=np.int64)
+    kept = [k for k in np.argsort(classes).tolist() if classes[k] > 0]
+    whole = mixture.integers or ()
+    return OneSet(
+        labels=labels[classes[kept] - 1],
+        weights=np.asarray(mixture.weights, dtype=np.float64)[kept],
+        whole=tuple(whole[k] for k in kept),
+    )

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from enum import IntEnum
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,11 @@ from uncork import __version__
 from uncork.core.head import Head
 from uncork.core.reading import Reading, json_keys
 from uncork.domain import Domain
+from uncork.labels.certify import LabelCertifier
 from uncork.labels.sets import LabelSets
+
+
+_EXPLAINED = 1000  # infeasible sets whose conflict JSON names
 
 
 class SetVerdict(IntEnum):
@@ -104,14 +109,10 @@ class LabelAudit:
         if proof is None or self.verdicts[k] != SetVerdict.INFEASIBLE:
             return None
         if proof.labels is None:
-            from uncork.labels.certify import LabelCertifier
-
-            if self.head is None:
+            if self.head is None or proof.u is None:
                 return None
             signs = self.sets.signs(np.array([k]))
-            assert proof.u is not None
-            certifier = LabelCertifier(self.head, self.thresholds, self.domain)
-            dense = certifier.weights_at(signs, proof.u[None], np.array([proof.target]))[0]
+            dense = self._certifier.weights_at(signs, proof.u[None], np.array([proof.target]))[0]
             labels = np.flatnonzero(dense)
             weights = dense[labels]
         else:
@@ -119,6 +120,11 @@ class LabelAudit:
             labels, weights = proof.labels, proof.weights
         order = np.argsort(-weights, kind="stable")
         return labels[order], weights[order] / weights.sum()
+
+    @cached_property
+    def _certifier(self) -> LabelCertifier:
+        assert self.head is not None
+        return LabelCertifier(self.head, self.thresholds, self.domain)
 
     def conflict(self, k: int, top: int = 5) -> list[dict[str, Any]]:
         """The labels that weigh most in the proof that set k is infeasible."""
@@ -131,8 +137,8 @@ class LabelAudit:
             for i, w in zip(found[0][:top], found[1][:top], strict=True)
         ]
 
-    def describe_set(self, k: int) -> dict[str, Any]:
-        """One set as JSON holds it."""
+    def describe_set(self, k: int, conflict: bool = True) -> dict[str, Any]:
+        """One set as JSON holds it; naming the conflict takes a product with all rows."""
         verdict = SetVerdict(int(self.verdicts[k]))
         on = self.sets.on[k].tolist()
         described: dict[str, Any] = {
@@ -142,7 +148,7 @@ class LabelAudit:
         if self.sets.partial[k]:
             described["others"] = "free"
             described["off"] = self.sets.off[k].tolist()
-        if verdict == SetVerdict.INFEASIBLE:
+        if verdict == SetVerdict.INFEASIBLE and conflict:
             described["conflict"] = self.conflict(k)
         elif verdict == SetVerdict.UNDECIDED:
             described["reason"] = self.reasons.get(k, "")
@@ -151,13 +157,14 @@ class LabelAudit:
     def to_dict(self, most: int | None = None) -> dict[str, Any]:
         """What `--json` writes. `most`: no more sets than this, infeasible and undecided first."""
         order = np.concatenate([self.infeasible, self.undecided, self.feasible])
-        listed = order if most is None else order[:most]
+        listed = np.sort(order if most is None else order[:most])
+        explained = set(self.infeasible[:_EXPLAINED].tolist())
         return {
             "uncork": __version__, "source": self.source, "fingerprint": self.fingerprint,
             "labels": self.sets.labels, "features": self.features, "domain": str(self.domain),
             "thresholds": _one_or_all(self.thresholds),
             "counts": self.counts,
-            "sets": [self.describe_set(int(k)) for k in np.sort(listed)],
+            "sets": [self.describe_set(k, k in explained) for k in listed.tolist()],
             "seconds": {name: round(s, 6) for name, s in self.seconds.items()},
             "proven": True, **json_keys(self.reading),
         }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 
@@ -30,3 +31,34 @@ def logit(probability: float) -> float:
     if probability == 0.5:
         return 0.0
     return math.log(probability) - math.log1p(-probability)
+
+
+def read_thresholds(text: str, head: Head, logits: bool = False) -> np.ndarray:
+    """What `--threshold` means: a probability, or @FILE with one a line (or a .npy array)."""
+    if not text.startswith("@"):
+        try:
+            values = [float(text)]
+        except ValueError:
+            raise UncorkError(
+                f"threshold {text!r}: expected a number, or @FILE with one for each label"
+            ) from None
+    else:
+        values = _from_file(Path(text[1:]))
+        if len(values) != head.classes:
+            raise UncorkError(
+                f"{text[1:]}: {len(values)} thresholds for {head.classes} labels: give one each"
+            )
+    if not logits:
+        values = [logit(value) for value in values]
+    return logit_thresholds(head, values[0] if len(values) == 1 else np.array(values))
+
+
+def _from_file(path: Path) -> list[float]:
+    if not path.is_file():
+        raise UncorkError(f"{path}: no such file")
+    try:
+        if path.suffix.lower() == ".npy":
+            return [float(v) for v in np.load(path, allow_pickle=False).reshape(-1)]
+        return [float(part) for part in path.read_text("utf-8-sig").replace(",", " ").split()]
+    except (OSError, ValueError) as error:
+        raise UncorkError(f"{path}: not thresholds ({error})") from None
