@@ -20,6 +20,7 @@ while that is at most ρ/2, the weights λ − μ are positive and sum to exactl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -50,7 +51,8 @@ from uncork.domain import Domain
 EXACT_PAIRS = 20_000  # pairs (input, label) settled in integers before a block is refused
 _EXACT_SIZE = 200_000  # numbers in a mixture's rows up to which it is also tried exactly
 _PAID = 1.05  # what an input's own error costs, with the rounding of whatever it passes through
-_FLOORS = (1e-2, 1e-5, 1e-9)  # of the largest weight: labels that absorb rounding have this much
+_LARGEST_ABSORBER = 1 << 30  # products that are made for one set alone
+_FLOORS = (1e-5, 1e-2, 1e-9)  # of the largest weight: labels that absorb rounding have this much
 
 
 class LabelCertifier:
@@ -82,7 +84,6 @@ class LabelCertifier:
         lost = (head.offsets - (self.offsets - back)) - (self.thresholds + back)
         exact = np.isfinite(self.offsets) & (lost == 0)
         self.offset_errors = np.where(exact, 0.0, 2 * UNIT * np.abs(self.offsets) + TINY)
-        self._absorbers: dict[bytes, _Absorber] = {}
 
     # Witnesses
 
@@ -355,6 +356,8 @@ class LabelCertifier:
         if len(chosen) < self.latent.rank:
             return float("nan")
         absorber = self._absorber(chosen)
+        if absorber is None:
+            return float("nan")
         wishes = [np.zeros_like(seen.residual)]
         if self.latent.rank == self.latent.width:  # else not every residual can be reached
             wishes += [
@@ -373,21 +376,31 @@ class LabelCertifier:
             best = float(np.fmin(best, upper_bound(self.base, wanted, zero, seen.constant, slack)))
         return best
 
-    def _absorber(self, labels: np.ndarray) -> _Absorber:
-        key = labels.tobytes()
-        if key not in self._absorbers:
-            if len(self._absorbers) >= 4:
-                self._absorbers.clear()
-            rows = self.head.take(labels)
-            error = np.zeros_like(rows)
-            constants, wrong = self.offsets[labels], self.offset_errors[labels]
-            if not self.latent.is_identity:
-                rows, error, shift, slack = self.latent.host.back(rows, error)
-                constants = constants + shift
-                wrong = add_up(wrong, slack, 4 * UNIT * np.abs(constants))
-            size = float(row_norms(add_up(np.abs(constants), wrong)[None])[0])
-            self._absorbers[key] = _Absorber(rows, error, size, self.latent.rank)
-        return self._absorbers[key]
+    def _absorber(self, labels: np.ndarray) -> _Absorber | None:
+        """What these labels can absorb: from what all can, less the others, where these are few."""
+        others = np.setdiff1d(np.arange(self.head.classes), labels, assume_unique=True)
+        if len(others) <= self.head.classes // 4:
+            found = self._of_all.without(others)
+            if found is not None:
+                return found
+        if len(labels) * self.latent.width**2 > _LARGEST_ABSORBER:
+            return None
+        return self._made(labels)
+
+    @cached_property
+    def _of_all(self) -> _Absorber:
+        return self._made(np.arange(self.head.classes))
+
+    def _made(self, labels: np.ndarray) -> _Absorber:
+        rows = self.head.take(labels)
+        error = np.zeros_like(rows)
+        constants, wrong = self.offsets[labels], self.offset_errors[labels]
+        if not self.latent.is_identity:
+            rows, error, shift, slack = self.latent.host.back(rows, error)
+            constants = constants + shift
+            wrong = add_up(wrong, slack, 4 * UNIT * np.abs(constants))
+        size = float(row_norms(add_up(np.abs(constants), wrong)[None])[0])
+        return _Absorber.of(rows, error, size, self.latent.rank)
 
     def _exact_mixture(
         self, signs: np.ndarray, labels: np.ndarray, weights: Sequence[Fraction]
@@ -406,39 +419,66 @@ class LabelCertifier:
         return lower_float(-upper / sum(weights, Fraction(0)))
 
 
+@dataclass(frozen=True)
 class _Absorber:
-    """Rows that can make up for a small residual, and how much weight that moves."""
+    """Rows A that can make up for a small residual, and how much weight that moves."""
 
-    def __init__(self, rows: np.ndarray, error: np.ndarray, constants: float, rank: int) -> None:
-        self.constants = constants  # ≥ the norm of the rows' offsets
-        self.root: np.ndarray | None = None
-        self.least = 0.0
+    constants: float  # ≥ the norm of the rows' offsets
+    least: float = 0.0  # σ: at most the least singular value of A Rᵀ
+    root: np.ndarray | None = None  # R (rank, width)
+    root_size: float = 0.0  # ≥ its Frobenius norm
+    turned: np.ndarray | None = None  # A Rᵀ (n, rank) in floats
+    off: float = 0.0  # and how far it may be off, in the Frobenius norm
+
+    @classmethod
+    def of(cls, rows: np.ndarray, error: np.ndarray, constants: float, rank: int) -> _Absorber:
+        none = cls(constants)
         try:
             values, vectors = np.linalg.eigh(rows.T @ rows)
         except np.linalg.LinAlgError:
-            return
+            return none
         values, vectors = values[-rank:], vectors[:, -rank:]
         if not (len(values) and values[0] > 0 and np.isfinite(values).all()):
-            return
-        root = (vectors / np.sqrt(values)).T  # R (rank, width): nearly orthogonal columns of A Rᵀ
-        turned = rows @ root.T  # (n, rank)
+            return none
+        root = (vectors / np.sqrt(values)).T  # so that the columns of A Rᵀ are nearly orthonormal
+        turned = rows @ root.T
         n, width = rows.shape
-        frobenius = [float(row_norms(m.reshape(1, -1))[0]) for m in (rows, root, turned, error)]
-        size, root_size, turned_size, error_size = frobenius
+        size, root_size, turned_size, error_size = (
+            float(row_norms(m.reshape(1, -1))[0]) for m in (rows, root, turned, error)
+        )
         defect = turned.T @ turned - np.eye(rank)
         square = 1 - float(row_norms(defect.reshape(1, -1))[0]) * (1 + 8 * UNIT)
         square -= up(gamma(n + 8) * turned_size**2 + n * rank * TINY, 8)
         if not square > 0.25:
-            return
+            return none
         off = up(gamma(width + 8) * (size * root_size) + error_size * root_size, 8)
         off += n * width * TINY
-        self.least = float(np.sqrt(square)) * (1 - 8 * UNIT) - off
-        self.root, self.root_size = root, root_size
+        least = float(np.sqrt(square)) * (1 - 8 * UNIT) - off
+        return cls(constants, least, root, root_size, turned, off)
+
+    def without(self, rows: np.ndarray) -> _Absorber | None:
+        """The same less some rows; None where that says too little.
+
+        ‖A' Rᵀ x‖² = ‖A Rᵀ x‖² − ‖V x‖² with V those rows of A Rᵀ, and ‖V‖² = ‖V Vᵀ‖ is at most the
+        largest sum of the sizes of a row's entries."""
+        if self.turned is None or not len(rows):
+            return self if self.turned is not None else None
+        if len(rows) > 4096:
+            return None
+        left_out = self.turned[rows]
+        sums = np.abs(left_out @ left_out.T).sum(axis=1)
+        size = float(row_norms(left_out.reshape(1, -1))[0])
+        square = up(float(sums.max()) + gamma(left_out.shape[1] + len(rows) + 8) * size**2, 8)
+        longest = float(np.sqrt(square)) * (1 + 8 * UNIT) + self.off
+        rest = (self.least**2 * (1 - 8 * UNIT)) - longest**2 * (1 + 8 * UNIT)
+        if not rest > 0.01:
+            return None
+        return replace(self, least=float(np.sqrt(rest)) * (1 - 8 * UNIT), turned=None)
 
     def reach(self, residual: np.ndarray, error: np.ndarray) -> float:
         """An upper bound on the norm of weights on the rows that sum to a residual known up to
         `error`; NaN where the argument does not hold."""
-        if self.root is None or not self.least > 0.25 or not np.isfinite(residual).all():
+        if self.root is None or not self.least > 0.05 or not np.isfinite(residual).all():
             return float("nan")
         moved, size, off = (
             float(row_norms(v[None])[0]) for v in (self.root @ residual, residual, error)

@@ -118,16 +118,29 @@ class _Run:
                 self.head, self.certifier.offsets, signs, self.domain,
                 device=self.backend.name, jobs=self.backend.jobs, seconds=self._seconds_left(),
             )  # fmt: skip
-            if not self._take(k, signs, found) and not self._late():
-                seconds = min(_EXACT_SECONDS, self._seconds_left() or math.inf)
-                found = decide_one_exactly(
-                    self.head, self.certifier.offsets, signs, self.domain, seconds
-                )
-                self._take(k, signs, found)
+            if not self._take(k, signs, found):
+                found = self._exactly(k, signs)
             if self.verdicts[k] == SetVerdict.UNDECIDED:
                 self.reasons[k] = found.reason or "no proposal was accepted by the certifier"
             self.progress.advance(1)
         self.seconds["alone"] = time.perf_counter() - begun
+
+    def _exactly(self, k: int, signs: np.ndarray) -> OneSet:
+        """One set in exact arithmetic. Offsets b − θ that are no floats are rounded the way that
+        makes the set easier to reach, and then the other way: what holds then holds for them."""
+        offsets, errors = self.certifier.offsets, self.certifier.offset_errors
+        found = OneSet()
+        for way in (1, -1) if errors.any() else (0,):
+            if self._late():
+                break
+            moved = np.where(errors > 0, np.nextafter(offsets, way * signs * np.inf), offsets)
+            seconds = min(_EXACT_SECONDS, self._seconds_left() or math.inf)
+            found = decide_one_exactly(
+                self.head, np.where(signs == 0, offsets, moved), signs, self.domain, seconds
+            )
+            if self._take(k, signs, found):
+                break
+        return found
 
     def _seconds_left(self) -> float | None:
         if self.time_limit is None:

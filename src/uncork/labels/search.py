@@ -29,6 +29,8 @@ from uncork.domain import Domain
 _BYTES = 48 << 20  # scores held at a time
 _STEPS = 120
 _REFINED = 60  # steps in float64, of sets whose mixture is nearly one
+_NEARLY = 1e-3  # what is left of a gradient where a sum need not vanish
+_VANISHED = 1e-11  # and where it has to, for what rounding hides to be absorbed
 _MARGIN = 0.03  # m, as a share of how large offsets or logits are
 _SIDES = 0.1  # ω, as a share of how large the rows are
 _INSIDE = 1 - 1e-6
@@ -61,6 +63,7 @@ class LabelSearch:
         size = float(np.sqrt((rows**2).sum() / max(1, self.width)))
         # Where nothing but the direction matters, the domain only says how far to go.
         self.any_length = self.outline.surrounds_zero and not self.offsets.any()
+        self.must_vanish = not self.offsets.any() or self.base.is_everything
         bounded = self.outline.has_sides or self.outline.is_round
         self.omega = _SIDES * size if bounded and not self.any_length else 0.0
         gram = rows.T @ rows + self.omega**2 * np.eye(self.width)
@@ -199,7 +202,7 @@ class LabelSearch:
             looked = problem.look(state.v, state.signs, margin)
             left = backend.get(looked.left)
             strict = backend.get(looked.bound) < 0
-            if ((left < 1e-14) | strict).all():
+            if ((left < _VANISHED) | (strict & (left < _NEARLY))).all():
                 break
             problem.advance(state, looked)
         return backend.get(state.v)
@@ -243,7 +246,8 @@ class _Problem:
             self.rows = put(rows.astype(dtype))
             self.inverse = put(inverse.astype(dtype))
             self.offsets = put(search.offsets.astype(dtype))
-        self.small = 1e-3
+        # Float64 takes over where float32 sees no more.
+        self.small = 1e-6 if search.must_vanish else _NEARLY
 
     def start(self, signs: Any, margin: float) -> Any:
         """Inputs to begin at: as far along the labels that are on as they need."""
