@@ -52,7 +52,7 @@ EXACT_PAIRS = 20_000  # pairs (input, label) settled in integers before a block 
 _EXACT_SIZE = 200_000  # numbers in a mixture's rows up to which it is also tried exactly
 _PAID = 1.05  # what an input's own error costs, with the rounding of whatever it passes through
 _LARGEST_ABSORBER = 1 << 30  # products that are made for one set alone
-_FLOORS = (1e-5, 1e-2, 1e-9)  # of the largest weight: labels that absorb rounding have this much
+_FLOORS = (1e-2, 1e-5, 1e-9)  # of the largest weight: labels that absorb rounding have this much
 
 
 class LabelCertifier:

@@ -180,11 +180,15 @@ class LabelSearch:
                 waits[winning[~accepted]] = step + _AGAIN
             losing = np.flatnonzero(nearly & ~(lowest > 0) & (waits <= step))
             if len(losing):
-                u = self._refined(
-                    backend.get(state.v[backend.index(losing)]), signs[losing], margin
-                )
+                u = backend.get(state.v[backend.index(losing)]).astype(np.float64)
                 targets = np.full(len(losing), margin)
                 accepted = settle(Proposed(sets[losing], u, targets), signs[losing])
+                if not accepted.all():
+                    rest = np.flatnonzero(~accepted)
+                    sharp = self._refined(u[rest], signs[losing[rest]], margin)
+                    accepted[rest] = settle(
+                        Proposed(sets[losing[rest]], sharp, targets[rest]), signs[losing[rest]]
+                    )
                 settled[losing[accepted]] = True
                 waits[losing[~accepted]] = step + 2 * _AGAIN
             problem.advance(state, looked)
