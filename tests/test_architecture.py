@@ -34,6 +34,9 @@ ALLOWED = {
     "reach": {
         "core", "domain", "auditing", "auditing.certify", "auditing.proofs", "auditing.search",
     },
+    "labels": {
+        "core", "domain", "auditing", "auditing.certify", "auditing.proofs", "auditing.search",
+    },
     "repair": {
         "core", "domain", "loading", "auditing", "auditing.certify", "auditing.proofs",
         "auditing.search", "reach",
@@ -43,7 +46,7 @@ ALLOWED = {
         "core", "domain", "loading", "auditing", "auditing.certify", "auditing.proofs", "report",
     },
     "nn": {"core", "domain", "auditing", "auditing.certify", "auditing.proofs"},
-    "store": {"core", "auditing", "auditing.proofs"},
+    "store": {"core", "auditing", "auditing.proofs", "labels"},
     "sweep": {
         "core", "domain", "loading", "auditing", "auditing.proofs", "auditing.search", "theory",
         "store",
@@ -51,7 +54,7 @@ ALLOWED = {
     "draw": {"core", "domain", "auditing", "auditing.proofs", "theory", "report"},
     "report": {
         "core", "domain", "loading", "auditing", "auditing.certify", "auditing.proofs", "theory",
-        "store",
+        "store", "labels",
     },
     "web": {
         "core", "domain", "loading", "auditing", "auditing.certify", "auditing.proofs", "theory",
