@@ -90,7 +90,8 @@ def wilson(found: int, of: int, z: float = 1.959963984540054) -> tuple[float, fl
     share, square = found / of, z * z / of
     middle = (share + square / 2) / (1 + square)
     half = z * math.sqrt(share * (1 - share) / of + square / (4 * of)) / (1 + square)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    low, high = max(0.0, middle - half), min(1.0, middle + half)
+    return (0.0 if found == 0 else low), (1.0 if found == of else high)
 
 
 def conflicts(audit: LabelAudit, most: int = 10, looked_at: int = 2000) -> list[dict[str, Any]]:

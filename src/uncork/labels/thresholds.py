@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -62,3 +63,26 @@ def _from_file(path: Path) -> list[float]:
         return [float(part) for part in path.read_text("utf-8-sig").replace(",", " ").split()]
     except (OSError, ValueError) as error:
         raise UncorkError(f"{path}: not thresholds ({error})") from None
+
+
+def configured_thresholds(source: str, head: Head) -> tuple[np.ndarray, str] | None:
+    """Thresholds that a model folder's config.json gives, as logits, and where from; None where it
+    gives none. `threshold` or `thresholds`: a probability, a list, or one for each label's name."""
+    path = Path(source) / "config.json"
+    if not path.is_file():
+        return None
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    for key in ("thresholds", "threshold"):
+        given = config.get(key) if isinstance(config, dict) else None
+        if isinstance(given, dict) and head.labels is not None:
+            given = [given.get(name) for name in head.labels]
+        values = given if isinstance(given, list) else [given]
+        good = all(isinstance(v, int | float) and 0 < v < 1 for v in values)
+        if given is not None and good and len(values) in (1, head.classes):
+            logits = [logit(float(v)) for v in values]
+            chosen = logit_thresholds(head, logits[0] if len(logits) == 1 else np.array(logits))
+            return chosen, f"{key!r} of {path}"
+    return None

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from uncork.cli import options
 from uncork.cli.help import DECIDE, OUTPUT, RUN
-from uncork.cli.output import console, emit_json, print_doubts, progress_bar, shown
+from uncork.cli.output import console, emit_json, note, print_doubts, progress_bar, shown
 from uncork.cli.parameters import Reads, Writes
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
@@ -24,7 +24,7 @@ from uncork.labels.probability import highest_joint_probability
 from uncork.labels.result import LabelAudit
 from uncork.labels.set_files import LabelNames, read_sets
 from uncork.labels.sets import LabelSets
-from uncork.labels.thresholds import read_thresholds
+from uncork.labels.thresholds import configured_thresholds, read_thresholds
 
 _LISTED = 10
 _EVERY = 250_000  # sets of one size up to which all of them are decided
@@ -101,14 +101,15 @@ def labels(
         ),
     ] = Others.off,
     threshold: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="A label is predicted above this probability; or @FILE with one for each label.",
+            show_default="0.5, or what the model's configuration says",
             metavar="P",
             rich_help_panel=DECIDE,
         ),
-        Reads("the thresholds", lambda text: [text[1:]] if text.startswith("@") else []),
-    ] = "0.5",
+        Reads("the thresholds", lambda text: [text[1:]] if text and text[0] == "@" else []),
+    ] = None,
     logits: Annotated[
         bool,
         typer.Option("--logits", help="Thresholds are logits.", rich_help_panel=DECIDE),
@@ -173,7 +174,13 @@ def labels(
     if f1_at is not None and others is Others.free:
         raise UncorkError("--f1-at needs whole label sets: leave --others free out")
     head = tensors.find(source, drop_bias=drop_bias, labels=labels, domain=domain).head
-    thresholds = read_thresholds(threshold, head, logits)
+    configured = configured_thresholds(source, head) if threshold is None else None
+    if configured is None:
+        default = "0" if logits else "0.5"
+        thresholds = read_thresholds(default if threshold is None else threshold, head, logits)
+    else:
+        thresholds, where = configured
+        note(f"thresholds from {where}")
     chosen = asked.sets(head)
     with progress_bar(quiet) as bar:
         audit = decide_sets(
