@@ -15,6 +15,7 @@ accelerated (Nesterov, restarted where the direction turns). What is found is on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +33,7 @@ _REFINED = 60  # steps in float64, of sets whose mixture is nearly one
 _NEARLY = 1e-3  # what is left of a gradient where a sum need not vanish
 _VANISHED = 1e-11  # and where it has to, for what rounding hides to be absorbed
 _MARGIN = 0.03  # m, as a share of how large offsets or logits are
-_SIDES = 0.1  # ω, as a share of how large the rows are
+_SIDES = 1.0  # ω, as a share of how large the rows are
 _INSIDE = 1 - 1e-6
 _AGAIN = 6  # steps until a set whose proposal was refused is proposed once more
 
@@ -73,6 +74,11 @@ class LabelSearch:
         self.lower, self.upper = self.outline.lower, self.outline.upper
         self.radius = self.outline.radius
         self.margin = 1.0 if self.any_length else self._margin(rows)
+        # As far from the sides as from the walls: then what rounding moves stays inside.
+        lengths = np.sqrt((rows**2).sum(axis=1))
+        typical = float(np.median(lengths[lengths > 0])) if (lengths > 0).any() else 1.0
+        room = float((self.upper - self.lower).min(initial=np.inf)) / 8
+        self.hair = min(self.margin / typical, room, self.radius / 8)
         self.sharp = _Problem(self, rows, inverse, np.float64)
         self.coarse = self.sharp
         if backend.dtype == np.float32:
@@ -94,17 +100,19 @@ class LabelSearch:
         return u - self.inside(u)
 
     def inside(self, u: Any) -> Any:
-        """The nearest input of the outline: (n, latent)."""
+        """The nearest input of the outline, a little inside: (n, latent)."""
         if self.any_length:
             return u
         if self.outline.has_sides:
             put = self.backend.put
             xp = self.backend.xp
-            low, high = (xp.astype(put(b), u.dtype) for b in (self.lower, self.upper))
+            sides = (self.lower + self.hair, self.upper - self.hair)
+            low, high = (xp.astype(put(b), u.dtype) for b in sides)
             u = xp.minimum(xp.maximum(u, low), high)
         if self.outline.is_round:
             norm = self.backend.xp.sqrt(self.backend.xp.sum(u * u, axis=1, keepdims=True))
-            u = u * self.backend.xp.clip(self.radius / (norm + 1e-30), None, 1.0)
+            radius = self.radius - self.hair
+            u = u * self.backend.xp.clip(radius / (norm + 1e-30), None, 1.0)
         return u
 
     def proposed(self, u: np.ndarray) -> np.ndarray:
@@ -298,7 +306,7 @@ class _Problem:
         xp = self.search.backend.xp
         reached = state.v + looked.gradient
         moved = reached - state.u
-        t = (1 + np.sqrt(1 + 4 * state.t**2)) / 2
+        t = (1 + math.sqrt(1 + 4 * state.t**2)) / 2
         turned = xp.sum(looked.gradient * moved, axis=1, keepdims=True) < 0
         momentum = (state.t - 1) / t
         state.v = reached + xp.where(turned, xp.zeros_like(moved), momentum * moved)
