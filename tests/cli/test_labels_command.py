@@ -74,9 +74,7 @@ def test_the_gate_fails_on_infeasible_sets(run: Run, model: Path) -> None:
     assert run("labels", model, "--active", 2, "--fail-if-infeasible").status == 1
 
 
-def test_a_result_is_kept_in_the_store_and_on_a_page(
-    run: Run, model: Path, tmp_path: Path
-) -> None:
+def test_a_result_is_kept_in_the_store_and_on_a_page(run: Run, model: Path, tmp_path: Path) -> None:
     store, page = tmp_path / "s.db", tmp_path / "r.html"
     ran = run("labels", model, "--active", 1, "--store", store, "--report", page,
               "--probability", 1)  # fmt: skip

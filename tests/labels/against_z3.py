@@ -37,16 +37,16 @@ def small_head(seed: int) -> tuple[Head, np.ndarray, LabelSets]:
     ]  # fmt: skip
     domain = domains[int(rng.integers(len(domains)))]
     dtype = np.float32 if rng.random() < 0.5 else np.float64
-    head = Head(
-        weight.astype(dtype), None if bias is None else bias.astype(dtype), domain=domain
-    )
+    head = Head(weight.astype(dtype), None if bias is None else bias.astype(dtype), domain=domain)
     every = [s for k in range(labels + 1) for s in itertools.combinations(range(labels), k)]
     some = rng.choice(len(every), min(len(every), 6), replace=False)
     sets = LabelSets.of(labels, [every[k] for k in some])
     on = rng.permutation(labels)[: int(rng.integers(1, labels + 1))]
     split = int(rng.integers(0, len(on) + 1))
-    return head, thresholds, sets.joined(
-        LabelSets.question(labels, on[:split].tolist(), on[split:].tolist())
+    return (
+        head,
+        thresholds,
+        sets.joined(LabelSets.question(labels, on[:split].tolist(), on[split:].tolist())),
     )
 
 

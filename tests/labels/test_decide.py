@@ -29,9 +29,7 @@ def test_verdicts_are_those_of_z3_on_many_heads() -> None:
 @pytest.mark.parametrize(
     ("labels", "features", "bias"), [(5, 2, False), (5, 2, True), (6, 3, False), (4, 5, True)]
 )
-def test_as_many_sets_are_feasible_as_cover_counts(
-    labels: int, features: int, bias: bool
-) -> None:
+def test_as_many_sets_are_feasible_as_cover_counts(labels: int, features: int, bias: bool) -> None:
     rng = np.random.default_rng(labels)
     head = Head(
         rng.normal(size=(labels, features)), rng.normal(size=labels) if bias else None,
@@ -140,7 +138,7 @@ def test_a_label_that_is_always_at_its_threshold_is_in_no_set() -> None:
     head = Head([[0.0], [1.0]], domain=Box(1))
     found = decide_sets(head, LabelSets.of(2, [[0], [1], []]))
     assert (found.verdicts == SetVerdict.INFEASIBLE).all()
-    assert [part["label"] for part in found.conflict(0)][0] == 0
+    assert found.conflict(0)[0]["label"] == 0
 
 
 def test_more_labels_than_a_set_names_are_free_in_a_question() -> None:

@@ -327,9 +327,7 @@ class LabelCertifier:
             )  # fmt: skip
 
     def _upper(self, seen: Balance) -> float:
-        return upper_bound(
-            self.base, seen.residual, seen.error, seen.constant, seen.constant_error
-        )
+        return upper_bound(self.base, seen.residual, seen.error, seen.constant, seen.constant_error)
 
     def _lead(self, balance: Balance, labels: np.ndarray, weights: np.ndarray) -> float:
         """The best lead that can be proven, as it stands or with the rounding absorbed."""

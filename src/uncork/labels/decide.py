@@ -47,9 +47,7 @@ def decide_sets(
     """
     check_time_limit(time_limit)
     if sets.labels != head.classes:
-        raise UncorkError(
-            f"the sets are of {sets.labels} labels, and the head has {head.classes}"
-        )
+        raise UncorkError(f"the sets are of {sets.labels} labels, and the head has {head.classes}")
     backend = choose_backend(device, jobs)
     domain = head.domain if domain is None else domain
     if keep is None:

@@ -5,8 +5,8 @@ input bounds the highest from below. From above: for every p_i in [0, 1],
 
     −log(1 + exp(−v)) ≤ p v − H(p),   so   log P ≤ max_x Σ p_i s_i z_i(x) − Σ H(p_i)
 
-with H the entropy of a coin, and equality at the best input for p_i = sigmoid(−s_i z_i). So any p is
-a proof, and the certifier's bound on a sum of logits checks it.
+with H the entropy of a coin, and equality at the best input for p_i = sigmoid(−s_i z_i). So any p
+is a proof, and the certifier's bound on a sum of logits checks it.
 """
 
 from __future__ import annotations
@@ -87,9 +87,7 @@ def _best(search: LabelSearch, signs: np.ndarray) -> np.ndarray:
     options: dict[str, Any] = {
         "maxiter": _STEPS, "maxfun": 2 * _STEPS, "ftol": 1e-15, "gtol": 1e-12, "maxcor": 30,
     }  # fmt: skip
-    found = minimize(
-        away, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-    )
+    found = minimize(away, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return np.asarray(root @ found.x)
 
 

@@ -18,7 +18,6 @@ from uncork.domain import Domain
 from uncork.labels.certify import LabelCertifier
 from uncork.labels.sets import LabelSets
 
-
 _EXPLAINED = 1000  # infeasible sets whose conflict JSON names
 
 

@@ -183,7 +183,9 @@ class LabelSearch:
                 if not accepted.all():  # float32 moved it out of the domain, or over a wall
                     rest = np.flatnonzero(~accepted)
                     sharp = self.proposed(backend.get(state.v[backend.index(winning[rest])]))
-                    accepted[rest] = settle(Proposed(sets[winning[rest]], sharp), signs[winning[rest]])
+                    accepted[rest] = settle(
+                        Proposed(sets[winning[rest]], sharp), signs[winning[rest]]
+                    )
                 settled[winning[accepted]] = True
                 waits[winning[~accepted]] = step + _AGAIN
             losing = np.flatnonzero(nearly & ~(lowest > 0) & (waits <= step))
@@ -270,9 +272,7 @@ class _Problem:
             return u
         along = (on @ self.rows) @ self.inverse
         response = along @ self.rows.T
-        short = xp.where(
-            on > 0, margin - self.offsets - u @ self.rows.T, xp.zeros_like(response)
-        )
+        short = xp.where(on > 0, margin - self.offsets - u @ self.rows.T, xp.zeros_like(response))
         gain = xp.where(on > 0, response, xp.full_like(response, np.inf))
         gain = xp.min(gain, axis=1, keepdims=True)
         far = xp.max(short, axis=1, keepdims=True) / xp.where(gain > 0, gain, xp.ones_like(gain))

@@ -102,9 +102,7 @@ class LabelSets:
             if not np.isin(rows.data, (0, 1)).all():
                 raise UncorkError("the label matrix holds values other than 0 and 1")
             ends = rows.indptr
-            return cls.of(
-                labels, (rows.indices[a:b] for a, b in itertools.pairwise(ends.tolist()))
-            )
+            return cls.of(labels, (rows.indices[a:b] for a, b in itertools.pairwise(ends.tolist())))
         dense = np.asarray(matrix)
         if dense.dtype.kind not in "biuf" or not np.isin(dense, (0, 1)).all():
             raise UncorkError("the label matrix holds values other than 0 and 1")

@@ -53,8 +53,6 @@ def _binomials(n: int, most: int) -> Iterable[int]:
 
 def _check(labels: int, features: int) -> None:
     if labels < 1 or features < 1:
-        raise UncorkError(
-            f"{labels} labels and {features} features: expected one or more of each"
-        )
+        raise UncorkError(f"{labels} labels and {features} features: expected one or more of each")
     if labels * min(features, labels) > _MOST_STEPS * 100 or labels > _MOST_STEPS:
         raise UncorkError(f"{labels:,} labels are too many to count with")

@@ -245,7 +245,11 @@ class LabelSetFacts(Result):
         found = self.as_dict()
         count, log = found["label_sets"], found["log10_label_sets"]
         few = count is not None and count < 10**40
-        every = digits(2**self.labels) if self.labels <= 100 else f"10^{self.labels * math.log10(2):,.2f}"  # noqa: E501
+        every = (
+            digits(2**self.labels)
+            if self.labels <= 100
+            else f"10^{self.labels * math.log10(2):,.2f}"
+        )
         share = found["log10_share"]
         rows = [
             ("feasible label sets", digits(count) if few else f"10^{log:,.4f}"),

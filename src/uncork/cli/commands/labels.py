@@ -256,9 +256,7 @@ class _Asked:
             return LabelSets.question(count, on, off)
         if not self.free:
             return found
-        return LabelSets(
-            count, found.on, found.off, np.ones(len(found), dtype=bool), found.counts
-        )
+        return LabelSets(count, found.on, found.off, np.ones(len(found), dtype=bool), found.counts)
 
 
 def _extra(
@@ -420,4 +418,3 @@ def _print_infeasible(out: Console, audit: LabelAudit) -> None:
                   soft_wrap=True)  # fmt: skip
     if len(listed) > _LISTED:
         out.print(f"    and {len(listed) - _LISTED:,} more (--json lists them all)")
-

@@ -47,9 +47,7 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text),
         sqlite_with_rowid=False,
     )  # fmt: skip
-    op.create_index(
-        "label_sets_by_verdict", "label_sets", ["label_audit_id", "verdict", "set_id"]
-    )
+    op.create_index("label_sets_by_verdict", "label_sets", ["label_audit_id", "verdict", "set_id"])
 
 
 def downgrade() -> None:
