@@ -22,7 +22,7 @@ def logit_thresholds(head: Head, thresholds: float | np.ndarray | None) -> np.nd
         )
     if not np.isfinite(values).all():
         raise UncorkError("a threshold is not finite")
-    return np.broadcast_to(values, (head.classes,)).copy()
+    return np.full(head.classes, values, dtype=np.float64)
 
 
 def logit(probability: float) -> float:
@@ -82,7 +82,7 @@ def configured_thresholds(source: str, head: Head) -> tuple[np.ndarray, str] | N
         values = given if isinstance(given, list) else [given]
         good = all(isinstance(v, int | float) and 0 < v < 1 for v in values)
         if given is not None and good and len(values) in (1, head.classes):
-            logits = [logit(float(v)) for v in values]
+            logits = [logit(float(v)) for v in values if v is not None]
             chosen = logit_thresholds(head, logits[0] if len(logits) == 1 else np.array(logits))
             return chosen, f"{key!r} of {path}"
     return None
