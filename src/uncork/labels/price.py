@@ -32,7 +32,7 @@ class Price:
     f1_at: float | None = None  # nor this, predicting at most `at` labels of each
 
     def to_dict(self) -> dict[str, Any]:
-        described = {
+        described: dict[str, Any] = {
             "sets": self.sets, "infeasible_sets": self.infeasible_sets, "examples": self.examples,
             "infeasible_examples": self.infeasible_examples,
             "undecided_examples": self.undecided_examples,

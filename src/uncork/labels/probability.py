@@ -98,7 +98,7 @@ def _root(rows: np.ndarray) -> np.ndarray:
 
 
 def _sigmoid(v: np.ndarray) -> np.ndarray:
-    return np.exp(-np.logaddexp(0.0, -v))
+    return np.asarray(np.exp(-np.logaddexp(0.0, -v)))
 
 
 def _bounds(certifier: LabelCertifier, signs: np.ndarray, u: np.ndarray) -> tuple[float, float]:
