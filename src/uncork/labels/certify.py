@@ -152,7 +152,7 @@ class LabelCertifier:
         norms, offsets = self.products.norms[part], np.abs(self.offsets[part])
         size = np.multiply.outer(reach, norms) + offsets
         error = self.products.kappa * size + self.products.slop + 2 * self.offset_errors[part]
-        return error + _PAID * np.multiply.outer(drift, norms)
+        return np.asarray(error + _PAID * np.multiply.outer(drift, norms))
 
     def _settled(self, signs: np.ndarray, u: np.ndarray, budget: int) -> tuple[float, int]:
         """The margin of one input with the labels that floats leave open in fractions."""
