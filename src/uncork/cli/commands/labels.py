@@ -159,7 +159,7 @@ def labels(
     jobs: options.Jobs = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Decide which label sets of a multi-label head some input can produce.
+    """Decide which label sets of a multi-label head are possible.
 
     A label is predicted where its sigmoid is above its threshold. A set is feasible if some input
     makes the head predict exactly its labels, and infeasible if none does; both are proven. For the
