@@ -94,6 +94,12 @@ def test_measuring_the_bottleneck() -> None:
     assert names["spectrum"].rank == 17
 
 
+def test_deciding_label_sets() -> None:
+    pytest.importorskip("torch")
+    names = run(DOCS / "tutorials" / "label-sets.md")
+    assert not len(names["found"].undecided)
+
+
 def test_no_tutorial_is_left_out() -> None:
     pages = {page.name for page in (DOCS / "tutorials").glob("*.md")}
-    assert pages == {"audit.md", "sparse.md", "bottleneck.md"}
+    assert pages == {"audit.md", "sparse.md", "bottleneck.md", "label-sets.md"}

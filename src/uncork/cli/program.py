@@ -26,7 +26,7 @@ from uncork.core.errors import UncorkError
 
 # Each command is the function of that name in the file of that name in `commands/`.
 COMMANDS: dict[str, Sequence[str]] = {
-    "Decide": ("audit", "verify"),
+    "Decide": ("audit", "labels", "verify"),
     "Look": ("show", "activations"),
     "Reach and repair": ("reach", "repair", "prevent"),
     "Many models": ("sweep", "table", "figure", "export", "serve"),

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 MULTI_LABEL = (
-    "the head is multi-label: each class is decided by itself against a threshold, so that the "
-    "largest logit is not the model's answer"
+    "this head is multi-label: each class is decided by itself against a threshold, so that the "
+    "largest logit is not the model's answer: see uncork labels"
 )
 REGRESSION = (
     "the head is a regression: its outputs are numbers, not classes that compete, so that the "
@@ -19,7 +19,7 @@ def sigmoids(what: str) -> str:
     """The note on a layer that ends in a sigmoid for each of its classes."""
     return (
         f"{what} ends in a sigmoid for each class: if the model gives any number of labels at "
-        "once, there is no argmax between them"
+        "once, there is no argmax between them: see uncork labels"
     )
 
 

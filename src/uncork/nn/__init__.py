@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from uncork.nn import functional, heads, hf, losses, modules, patch, reference
     from uncork.nn.argmaxable import ArgmaxableLinear
+    from uncork.nn.k_active import KActiveLinear
     from uncork.nn.losses.modules import *  # noqa: F403
     from uncork.nn.modules import *  # noqa: F403
     from uncork.nn.transforms.entmax import SparseOutput
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     __all__: list[str] = [
         "ArgmaxableLinear",
+        "KActiveLinear",
         "SparseOutput",
         "TauMeter",
         "Watch",
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 _ROOMS = ("functional", "heads", "hf", "losses", "patch", "reference")
 _HOME = {
     "ArgmaxableLinear": "argmaxable",
+    "KActiveLinear": "k_active",
     "SparseOutput": "transforms.entmax",
     "TauMeter": "transforms.tau",
     "Watch": "watch",

@@ -139,3 +139,45 @@ failures = Table(
     Column("created", DateTime(timezone=True), nullable=False),
     Column("resolved", DateTime(timezone=True)),
 )
+
+# One row for each time label sets of a multi-label head were decided: of equal head, domain,
+# thresholds and sets there is one, the latest.
+label_audits = Table(
+    "label_audits",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("key", String(64), nullable=False, unique=True),
+    Column("model_id", Integer, ForeignKey("models.id"), nullable=False, index=True),
+    Column("name", AnyText, nullable=False),
+    Column("source", AnyText, nullable=False),
+    Column("domain", AnyText, nullable=False),
+    Column("thresholds", JSON, nullable=False),  # of logits: one number, or one for each label
+    Column("sets", Integer, nullable=False),
+    Column("feasible", Integer, nullable=False),
+    Column("infeasible", Integer, nullable=False),
+    Column("undecided", Integer, nullable=False),
+    Column("certificates", AnyText),  # path of the certificate file
+    Column("reading", JSON(none_as_null=True)),
+    Column("seconds", JSON, nullable=False),
+    Column("uncork", String(32), nullable=False),
+    Column("created", DateTime(timezone=True), nullable=False),
+)
+
+# One row for each set of each of them.
+label_sets = Table(
+    "label_sets",
+    metadata,
+    Column(
+        "label_audit_id", Integer, ForeignKey("label_audits.id"), primary_key=True,
+        autoincrement=False,
+    ),
+    Column("set_id", Integer, primary_key=True, autoincrement=False),
+    Column("labels", JSON, nullable=False),  # numbers of the labels that are on
+    Column("off", JSON(none_as_null=True)),  # where other labels are free: those that are off
+    Column("verdict", SmallInteger, nullable=False),
+    Column("margin", Float),
+    Column("count", Integer, nullable=False),  # how often it occurs in the data
+    Column("reason", AnyText),
+    Index("label_sets_by_verdict", "label_audit_id", "verdict", "set_id"),
+    sqlite_with_rowid=False,
+)  # fmt: skip

@@ -19,10 +19,12 @@ from uncork.auditing import Audit
 from uncork.auditing.proofs.verdict import Verdict
 from uncork.core.errors import UncorkError
 from uncork.core.reading import Reading
+from uncork.labels.result import LabelAudit, SetVerdict
 from uncork.store import schema
 from uncork.store.bulk import class_rows, insert_classes
 from uncork.store.engine import Database
 from uncork.store.keys import audit_key, failure_key, options_text, run_key
+from uncork.store.label_rows import label_rows
 from uncork.store.queries import (
     StoredAudit,
     audit_query,
@@ -132,6 +134,56 @@ class Store:
                 _run_row(audit_id, key, audit.source, audit.reading, name, group, certificates),
             )
         return audit_id
+
+    def save_label_audit(
+        self, audit: LabelAudit, *, name: str | None = None, certificates: str | None = None
+    ) -> int:
+        """Store what was decided about label sets, with every set, or nothing; its row's id."""
+        full = None if certificates is None else _in_full(certificates)
+        row, sets = label_rows(audit, name or audit.source, _in_full(audit.source), full, _now())
+        c = schema.label_audits.c
+        with self.database.writing() as connection:
+            head = audit.head
+            model = self._model(
+                connection, audit.fingerprint, audit.sets.labels, audit.features,
+                "" if head is None else head.dtype, head is not None and head.bias is not None,
+            )  # fmt: skip
+            earlier = connection.execute(select(c.id).where(c.key == row["key"])).scalar()
+            if earlier is not None:
+                of = schema.label_sets.c.label_audit_id
+                connection.execute(delete(schema.label_sets).where(of == earlier))
+                connection.execute(delete(schema.label_audits).where(c.id == earlier))
+            added = connection.execute(
+                self._insert(schema.label_audits).values(**row, model_id=model).returning(c.id)
+            )
+            number = int(added.scalar_one())
+            for start in range(0, len(sets), _BATCH):
+                part = [{**one, "label_audit_id": number} for one in sets[start : start + _BATCH]]
+                connection.execute(schema.label_sets.insert(), part)
+        return number
+
+    def label_audits(self) -> list[dict[str, Any]]:
+        """What was decided about label sets, the latest first."""
+        models, table = schema.models, schema.label_audits
+        query = (
+            select(table, models.c.fingerprint, models.c.classes, models.c.features)
+            .join(models, models.c.id == table.c.model_id)
+            .order_by(table.c.id.desc())
+        )
+        with self.database.reading() as connection:
+            return [dict(row._mapping) for row in connection.execute(query)]
+
+    def label_sets(self, number: int, verdict: str | None = None) -> list[dict[str, Any]]:
+        """The sets of one of them, all or those of a verdict."""
+        c = schema.label_sets.c
+        query = select(schema.label_sets).where(c.label_audit_id == number).order_by(c.set_id)
+        if verdict is not None:
+            query = query.where(c.verdict == int(SetVerdict[verdict.upper()]))
+        with self.database.reading() as connection:
+            return [
+                {**row._mapping, "verdict": str(SetVerdict(row.verdict))}
+                for row in connection.execute(query)
+            ]
 
     def add_name(
         self,
@@ -292,20 +344,30 @@ class Store:
         return sqlite.insert(table) if is_sqlite else postgresql.insert(table)
 
     def _model_id(self, connection: Connection, audit: Audit) -> int:
+        return self._model(
+            connection, audit.fingerprint, audit.classes, audit.features, audit.dtype,
+            audit.has_bias,
+        )  # fmt: skip
+
+    def _model(
+        self, connection: Connection, fingerprint: str, classes: int, features: int, dtype: str,
+        has_bias: bool,
+    ) -> int:  # fmt: skip
+        """The id of a head's row, made where there is none."""
         connection.execute(
             self._insert(schema.models)
             .values(
-                fingerprint=audit.fingerprint,
-                classes=audit.classes,
-                features=audit.features,
-                dtype=audit.dtype,
-                has_bias=audit.has_bias,
+                fingerprint=fingerprint,
+                classes=classes,
+                features=features,
+                dtype=dtype,
+                has_bias=has_bias,
             )
             .on_conflict_do_nothing(index_elements=["fingerprint"])
         )
         return int(
             connection.execute(
-                select(schema.models.c.id).where(schema.models.c.fingerprint == audit.fingerprint)
+                select(schema.models.c.id).where(schema.models.c.fingerprint == fingerprint)
             ).scalar_one()
         )
 

@@ -20,6 +20,7 @@ from uncork.core.head import Head
 from uncork.core.reading import doubt_lines, json_keys
 from uncork.report.formats import Result, Sheet, written
 from uncork.theory import counting
+from uncork.theory import label_sets as cover
 from uncork.theory.braid import Rankings
 from uncork.theory.walls import Explanation
 
@@ -77,6 +78,14 @@ def count(
             rich_help_panel=_COUNT,
         ),
     ] = False,
+    label_sets: Annotated[
+        bool,
+        typer.Option(
+            "--label-sets",
+            help="Count label sets of a multi-label head of -C labels instead (Cover's count).",
+            rich_help_panel=_COUNT,
+        ),
+    ] = False,
     exact: Annotated[
         bool,
         typer.Option(
@@ -89,11 +98,17 @@ def count(
 ) -> None:
     """Count the rankings that a head of a given size can produce.
 
-    For rows in general position. Very large counts are given as a logarithm.
-    Example: uncork count -C 10 -d 5 --bias
+    For rows in general position. Very large counts are given as a logarithm. With --label-sets:
+    how many label sets a multi-label head can. Example: uncork count -C 10 -d 5 --bias
     """
     result: Result
-    if source is not None:
+    if label_sets:
+        if source is not None or table or bounded:
+            raise UncorkError("--label-sets counts by size: give only -C, -d and --bias with it")
+        if classes is None or features is None:
+            raise UncorkError("how many labels and features? give -C and -d")
+        result = LabelSetFacts(classes, features, bool(bias))
+    elif source is not None:
         if table or bounded or classes is not None or features is not None or bias is not None:
             raise UncorkError("SOURCE is a head of its own: -C, -d, --bias and --table do not go "
                               "with it")  # fmt: skip
@@ -202,6 +217,49 @@ class Facts(Result):
             power = _logarithm(log, self.error).replace(",", "{,}")
             return f"$10^{{{power}}}$\n"
         return f"${digits(value or 0, '{,}')}$\n"
+
+
+@dataclass(frozen=True)
+class LabelSetFacts(Result):
+    """How many label sets a multi-label head of one size can produce."""
+
+    labels: int
+    features: int
+    bias: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        count = cover.label_sets(self.labels, self.features, bias=self.bias)
+        log = cover.log10_label_sets(self.labels, self.features, bias=self.bias)
+        return {
+            "labels": self.labels, "features": self.features, "bias": self.bias,
+            "label_sets": count if count.bit_length() <= _JSON_DIGITS * 3.32 else None,
+            "log10_label_sets": log, "log10_share": log - self.labels * math.log10(2),
+            "share": 10 ** (log - self.labels * math.log10(2)),
+        }  # fmt: skip
+
+    def data(self) -> Sheet:
+        described = self.as_dict()
+        return Sheet(list(described), [list(described.values())])
+
+    def text(self) -> str:
+        found = self.as_dict()
+        count, log = found["label_sets"], found["log10_label_sets"]
+        few = count is not None and count < 10**40
+        every = (
+            digits(2**self.labels)
+            if self.labels <= 100
+            else f"10^{self.labels * math.log10(2):,.2f}"
+        )
+        share = found["log10_share"]
+        rows = [
+            ("feasible label sets", digits(count) if few else f"10^{log:,.4f}"),
+            (f"all 2^{self.labels:,} label sets", every),
+            ("feasible share", f"{found['share']:.4g}" if share > -300 else f"10^{share:,.2f}"),
+        ]
+        width = max(len(name) for name, _ in rows) + 2
+        kind = "with bias" if self.bias else "no bias"
+        lines = [f"{self.labels:,} labels, {self.features:,} features, {kind}"]
+        return "\n".join([*lines, *(f"{name:<{width}}{value}" for name, value in rows)]) + "\n"
 
 
 def facts(classes: int, features: int, bias: bool, exact: bool, bounded: bool = False) -> Facts:

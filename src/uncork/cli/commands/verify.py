@@ -9,6 +9,7 @@ import typer
 
 from uncork import __version__
 from uncork.auditing import Audit, Verification
+from uncork.auditing.backend import choose_backend
 from uncork.auditing.certify.verify import verify as check
 from uncork.cli import options
 from uncork.cli.output import console, emit_json, print_doubts, progress_bar, shown
@@ -16,6 +17,9 @@ from uncork.cli.parameters import Reads
 from uncork.core.head import Head
 from uncork.core.reading import json_keys
 from uncork.core.text import printable
+from uncork.labels.archive import holds_label_sets
+from uncork.labels.result import LabelAudit
+from uncork.labels.verify import verify_sets
 
 _MOST_FAILED = 20
 
@@ -23,7 +27,7 @@ _MOST_FAILED = 20
 def verify(
     certificates: Annotated[
         str,
-        typer.Argument(help="File that uncork audit wrote.", metavar="CERTIFICATES"),
+        typer.Argument(help="File that uncork audit or labels wrote.", metavar="CERTIFICATES"),
         Reads("the certificates"),
     ],
     source: options.Source,
@@ -41,6 +45,9 @@ def verify(
     """
     began = time.perf_counter()
     head = tensors.find(source, drop_bias=drop_bias, labels=labels).head
+    if holds_label_sets(certificates):
+        _verify_label_sets(certificates, source, head, device.value, jobs, json_file, quiet, began)
+        return
     audit = Audit.load(certificates, head)
     other = _another_head(audit, head, drop_bias)
     if other is None:
@@ -72,6 +79,51 @@ def verify(
     if json_file != "-":
         _print(result, head)
     if not result["ok"]:
+        raise typer.Exit(1)
+
+
+def _verify_label_sets(
+    certificates: str, source: str, head: Head, device: str, jobs: int | None,
+    json_file: str | None, quiet: bool, began: float,
+) -> None:  # fmt: skip
+    """The same for certificates of label sets."""
+    audit = LabelAudit.load(certificates, head)
+    with progress_bar(quiet) as bar:
+        bar.stage("verifying", len(audit.sets) - len(audit.undecided))
+        found = verify_sets(audit, head, device=choose_backend(device, jobs), tick=bar.advance)
+    seconds = round(time.perf_counter() - began, 6)
+    result = {
+        "uncork": __version__, "certificates": certificates, "source": source,
+        "fingerprint": audit.fingerprint, "domain": audit.domain.spec(),
+        "reading": json_keys(head.reading), "ok": found.ok, "held": found.held,
+        "failed": [
+            {"set": k, "labels": audit.sets.on[k].tolist(), "reason": why}
+            for k, why in sorted(found.failed.items())
+        ],
+        "undecided": len(audit.undecided), "seconds": seconds,
+    }  # fmt: skip
+    if json_file is not None:
+        emit_json(result, json_file)
+    if json_file != "-":
+        out = console()
+        out.print(
+            f"{printable(source)}: {head.classes:,} labels × {head.features:,} features; "
+            f"inputs in {printable(audit.domain.spec())}",
+            soft_wrap=True,
+        )
+        print_doubts(out, head.reading)
+        for verdict, count in found.held.items():
+            out.print(f"  {count:>9,} {verdict} label sets: the proof holds")
+        if len(audit.undecided):
+            out.print(f"  {len(audit.undecided):>9,} undecided: nothing is claimed")
+        if found.failed:
+            out.print(f"  {len(found.failed):>9,} FAILED:")
+            for k, why in sorted(found.failed.items())[:_MOST_FAILED]:
+                names = ", ".join(shown(head.label(int(i))) for i in audit.sets.on[k][:8])
+                out.print(f"    set {k} ({names or 'no label'}): {why}", soft_wrap=True)
+        verdict = "every proof holds" if found.ok else "NOT VERIFIED"
+        out.print(f"{verdict} ({seconds:.2f} s)")
+    if not found.ok:
         raise typer.Exit(1)
 
 

@@ -21,6 +21,7 @@ from uncork.loading.contents import (
     Vocabulary,
     listing,
 )
+from uncork.loading.decisions import MULTI_LABEL
 
 # Weight and bias of the classifiers whose prediction is the argmax of W x + b.
 _LINEAR = {
@@ -41,14 +42,12 @@ _REFUSED = {
     "argmax is no longer that of a linear map: load the estimator inside it",
     "SVC": "it votes over pairs of classes: use LinearSVC, or load one of its pairs by hand",
     "NuSVC": "it votes over pairs of classes: use LinearSVC, or load one of its pairs by hand",
-    "MultiOutputClassifier": "it has several outputs, each a classifier of its own: load one of "
-    "its estimators_",
     "ClassifierChain": "it has several outputs, each a classifier of its own: load one of its "
     "estimators_",
-    "OneVsRestClassifier": "it holds one estimator a class: load LogisticRegression or LinearSVC "
-    "fitted on all classes",
     "OneVsOneClassifier": "it votes over pairs of classes: there is no single linear map",
 }
+# They hold one classifier for each of their labels.
+_ONE_EACH = ("OneVsRestClassifier", "MultiOutputClassifier")
 _ACTIVATIONS: dict[str, Domain] = {
     "relu": Box(0, np.inf), "tanh": Box(-1, 1), "logistic": Box(0, 1),
 }  # fmt: skip
@@ -82,6 +81,8 @@ def contents_of(path: Path, form: str, estimator: Estimator) -> Contents:
         for key, part in parts.items():
             if isinstance(part, Tensor):
                 tensors[key] = Tensor(key, part.shape, part.dtype, part.read)
+    if model.kind in _ONE_EACH:
+        tensors |= _stacked(path, model)
     choose = functools.partial(_choose, path, model, tensors)
     return Contents(
         path,
@@ -122,6 +123,8 @@ def _choose(path: Path, model: Estimator, tensors: Mapping[str, Tensor]) -> Choi
         raise UncorkError(f"{path}: {model.kind} is not read: {_REFUSED[model.kind]}")
     if model.kind == "MLPClassifier":
         return _network(path, model, tensors)
+    if model.kind in _ONE_EACH:
+        return _one_each(model, tensors)
     if model.kind not in _LINEAR:
         raise AmbiguousError(
             f"{path}: {model.kind} is not known to predict by the argmax of a linear map; it has "
@@ -141,6 +144,44 @@ def _choose(path: Path, model: Estimator, tensors: Mapping[str, Tensor]) -> Choi
     why = f"{weight_name} of {model.kind}"
     used = bias_name if bias is not None else None
     return _rows(path, model, matrix, bias, weight_name, used, why)
+
+
+def _stacked(path: Path, model: Estimator) -> dict[str, Tensor]:
+    """The rows of classifiers that tell one label from the rest, one below the other."""
+    inner = model.get("estimators_")
+    if not isinstance(inner, list) or not inner:
+        raise UncorkError(f"{path}: {model.kind} is not fitted (it has no estimators_): call fit")
+    rows, biases = [], []
+    for k, estimator in enumerate(inner):
+        kind = estimator.kind if isinstance(estimator, Estimator) else "nothing"
+        names = _LINEAR.get(kind)
+        row = estimator.get("coef_") if names == ("coef_", "intercept_") else None
+        if not isinstance(row, Tensor) or 1 not in (len(row.shape), row.shape[0]):
+            raise UncorkError(
+                f"{path}: estimators_[{k}] of {model.kind} is {kind}, not a linear classifier of "
+                "one label: there is no row for it"
+            )
+        bias = estimator.get("intercept_")
+        value = bias.read().reshape(-1) if isinstance(bias, Tensor) else np.array([bias or 0.0])
+        rows.append(row.read().reshape(-1))
+        biases.append(float(value[0]))
+    weight, bias_row = np.array(rows), np.array(biases)
+    return {
+        name: Tensor(name, array.shape, str(array.dtype), functools.partial(np.asarray, array))
+        for name, array in (("estimators_.coef_", weight), ("estimators_.intercept_", bias_row))
+    }
+
+
+def _one_each(model: Estimator, tensors: Mapping[str, Tensor]) -> Choice:
+    names = "estimators_.coef_", "estimators_.intercept_"
+    binarizer = model.get("label_binarizer_")
+    kind = binarizer.get("y_type_") if isinstance(binarizer, Estimator) else "multilabel"
+    several = isinstance(kind, str) and kind.startswith("multilabel")
+    return Choice(
+        tensors[names[0]].read(), tensors[names[1]].read(), *names,
+        f"one row for each of the classifiers in {model.kind}",
+        notes=(MULTI_LABEL,) if several else (),
+    )  # fmt: skip
 
 
 def _network(path: Path, model: Estimator, tensors: Mapping[str, Tensor]) -> Choice:
@@ -171,10 +212,7 @@ def _rows(
     kind = classes.get("y_type_") if isinstance(classes, Estimator) else None
     logistic = model.get("out_activation_") == "logistic" and matrix.shape[0] > 1
     if logistic or (isinstance(kind, str) and kind.startswith("multilabel")):
-        raise UncorkError(
-            f"{path}: this {model.kind} gives any number of labels at once, each by a score of its "
-            "own: there is no argmax between them"
-        )
+        return Choice(matrix, bias, weight_name, bias_name, why, notes=(MULTI_LABEL,))
     if matrix.shape[0] == 1:
         matrix = np.concatenate([np.zeros_like(matrix), matrix])
         if bias is not None:
@@ -189,7 +227,7 @@ def _rows(
 def _around(
     choose: Callable[[], Choice], model: Estimator, tensors: Mapping[str, Tensor], name: str
 ) -> Choice | None:
-    if model.kind == "MLPClassifier" or _LINEAR.get(model.kind, ("",))[0] == name:
+    if model.kind in ("MLPClassifier", *_ONE_EACH) or _LINEAR.get(model.kind, ("",))[0] == name:
         choice = choose()
         return choice if choice.weight_name == name else None
     return None
@@ -202,8 +240,9 @@ def _array(tensors: Mapping[str, Tensor], name: str | None) -> np.ndarray | None
 
 def _vocabulary(model: Estimator, classes: int) -> Vocabulary:
     names = model.get("classes_")
-    if names is None and isinstance(model.get("_label_binarizer"), Estimator):
-        names = model.get("_label_binarizer").get("classes_")
+    for binarizer in ("_label_binarizer", "label_binarizer_"):
+        if names is None and isinstance(model.get(binarizer), Estimator):
+            names = model.get(binarizer).get("classes_")
     if isinstance(names, Tensor) and len(names.shape) == 1:
         names = names.read().tolist()
     if not isinstance(names, list) or len(names) != classes:

@@ -14,6 +14,7 @@ from uncork.nn.heads import of_losses
 from uncork.nn.heads.argmaxable import ArgmaxableHead
 from uncork.nn.heads.base import OutputHead, TopK
 from uncork.nn.heads.contexts import MixtureOfContexts
+from uncork.nn.heads.k_active import KActiveHead, replace_classifier
 from uncork.nn.heads.mixtape import MixtapeHead
 from uncork.nn.heads.mixture import MixtureOfSoftmaxes
 from uncork.nn.heads.of_losses import *  # noqa: F403
@@ -30,6 +31,7 @@ __all__ = [
     "HEADS",
     "ArgmaxableHead",
     "HeadAudit",
+    "KActiveHead",
     "MixtapeHead",
     "MixtureOfContexts",
     "MixtureOfSigSoftmaxes",
@@ -44,6 +46,7 @@ __all__ = [
     "load_pretrained",
     "make",
     "replace",
+    "replace_classifier",
 ]
 __all__ += of_losses.__all__
 

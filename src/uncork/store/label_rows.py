@@ -1,0 +1,56 @@
+"""A label audit as rows of the store."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import math
+from typing import Any
+
+from uncork import __version__
+from uncork.labels.result import LabelAudit, SetVerdict
+
+
+def label_rows(
+    audit: LabelAudit,
+    name: str,
+    source: str,
+    certificates: str | None,
+    created: datetime.datetime,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The row of the audit, and one for each of its sets."""
+    same = bool((audit.thresholds == audit.thresholds[0]).all())
+    thresholds: Any = float(audit.thresholds[0]) if same else audit.thresholds.tolist()
+    sets = [_set_row(audit, k) for k in range(len(audit.sets))]
+    asked = [[row["labels"], row["off"], row["count"]] for row in sets]
+    text = json.dumps([audit.fingerprint, audit.domain.spec(), thresholds, asked])
+    row = {
+        "key": hashlib.sha256(text.encode()).hexdigest(),
+        "name": name,
+        "source": source,
+        "domain": audit.domain.spec(),
+        "thresholds": thresholds,
+        "sets": len(audit.sets),
+        **audit.counts,
+        "certificates": certificates,
+        "reading": None if audit.reading is None else audit.reading.as_dict(),
+        "seconds": audit.seconds,
+        "uncork": __version__,
+        "created": created,
+    }
+    return row, sets
+
+
+def _set_row(audit: LabelAudit, k: int) -> dict[str, Any]:
+    margin = float(audit.margins[k])
+    undecided = audit.verdicts[k] == SetVerdict.UNDECIDED
+    return {
+        "set_id": k,
+        "labels": audit.sets.on[k].tolist(),
+        "off": audit.sets.off[k].tolist() if audit.sets.partial[k] else None,
+        "verdict": int(audit.verdicts[k]),
+        "margin": margin if math.isfinite(margin) else None,
+        "count": int(audit.sets.counts[k]),
+        "reason": audit.reasons.get(k) if undecided else None,
+    }
