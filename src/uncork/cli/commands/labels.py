@@ -41,6 +41,7 @@ class Others(str, Enum):
 def labels(
     source: options.Source,
     tensors: options.Tensors,
+    run: options.LimitedRun,
     drop_bias: options.DropBias = False,
     labels: options.Labels = None,
     domain: options.Domain = None,
@@ -154,10 +155,6 @@ def labels(
         ),
     ] = False,
     json_file: options.Json = None,
-    time_limit: options.TimeLimit = None,
-    device: options.OnDevice = options.Device.auto,
-    jobs: options.Jobs = None,
-    quiet: options.Quiet = False,
 ) -> None:
     """Decide which label sets of a multi-label head are possible.
 
@@ -182,10 +179,10 @@ def labels(
         thresholds, where = configured
         note(f"thresholds from {where}")
     chosen = asked.sets(head)
-    with progress_bar(quiet) as bar:
+    with progress_bar(run.quiet) as bar:
         audit = decide_sets(
-            head, chosen, thresholds=thresholds, device=device.value, jobs=jobs,
-            time_limit=time_limit, progress=bar, keep=True if certificates else None,
+            head, chosen, thresholds=thresholds, **run.on(), time_limit=run.time_limit,
+            progress=bar, keep=True if certificates else None,
         )  # fmt: skip
     cost = price(audit, f1_at) if sets is not None and others is Others.off else None
     extra = _extra(audit, asked, cost, head, probability)

@@ -46,7 +46,7 @@ def verify(
     began = time.perf_counter()
     head = tensors.find(source, drop_bias=drop_bias, labels=labels).head
     if holds_label_sets(certificates):
-        _verify_label_sets(certificates, source, head, device.value, jobs, json_file, quiet, began)
+        _verify_label_sets(certificates, source, head, run, json_file, began)
         return
     audit = Audit.load(certificates, head)
     other = _another_head(audit, head, drop_bias)
@@ -83,14 +83,18 @@ def verify(
 
 
 def _verify_label_sets(
-    certificates: str, source: str, head: Head, device: str, jobs: int | None,
-    json_file: str | None, quiet: bool, began: float,
-) -> None:  # fmt: skip
+    certificates: str,
+    source: str,
+    head: Head,
+    run: options.Run,
+    json_file: str | None,
+    began: float,
+) -> None:
     """The same for certificates of label sets."""
     audit = LabelAudit.load(certificates, head)
-    with progress_bar(quiet) as bar:
+    with progress_bar(run.quiet) as bar:
         bar.stage("verifying", len(audit.sets) - len(audit.undecided))
-        found = verify_sets(audit, head, device=choose_backend(device, jobs), tick=bar.advance)
+        found = verify_sets(audit, head, device=choose_backend(**run.on()), tick=bar.advance)
     seconds = round(time.perf_counter() - began, 6)
     result = {
         "uncork": __version__, "certificates": certificates, "source": source,
