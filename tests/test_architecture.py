@@ -112,7 +112,9 @@ CROSSING = {
         "Verdict", "Mixture", "Proofs",
         "Certifier", "Recorder", "Device", "Backend",  # who else proposes has it certified
         "Tilted", "WholeNumbers", "Space", "Limit",  # for reach: the same search, other questions
+        "Balance", "Latent", "Products",  # for the certifier of label sets: the same bounds
     },
+    "labels": {"LabelAudit", "SetVerdict"},
     "reach": {"Outlook", "SearchedHead", "Surface", "Depths", "Programme"},
     "theory": {"LostClasses", "Spectrum"},
     "store": {"Store", "StoredAudit"},
