@@ -124,10 +124,12 @@ def decide_by_rows(space: Space, t: int) -> tuple[np.ndarray | None, Mixture | N
 
 def _into(space: Space, x: np.ndarray) -> np.ndarray:
     """An input that is outside the domain by rounding, moved onto its side."""
-    if not space.outline.is_round:
-        return np.clip(x, space.outline.lower, space.outline.upper)
-    moved = space.backend.get(space.clip(space.backend.asarray(x[None, :])))
-    inside = np.asarray(moved, dtype=np.float64)[0]
+    inside: np.ndarray
+    if space.outline.is_round:
+        moved = space.backend.get(space.clip(space.backend.asarray(x[None, :])))
+        inside = np.asarray(moved, dtype=np.float64)[0]
+    else:
+        inside = np.clip(x, space.outline.lower, space.outline.upper)
     return inside
 
 

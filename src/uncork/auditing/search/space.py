@@ -396,7 +396,8 @@ class Space:
         if not self.lifted:
             return None
         if self.outline.is_round:
-            return self.tangents(x[None] / np.linalg.norm(x))[0]
+            tangent: np.ndarray = self.tangents(x[None] / np.linalg.norm(x))[0]
+            return tangent
         if self.outline.exact:
             return None
         known = self._known_cut(x)
@@ -428,7 +429,8 @@ class Space:
         """Unit rows g with g·y ≤ 0 where n·x ≤ bound: (n, d), (n,) → (n, width)."""
         rows = normals @ self.to_input.T * self.bias_scale
         rows = np.column_stack([rows, -bounds])
-        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        unit: np.ndarray = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        return unit
 
     def ball_cone(self) -> BallCone | None:
         """The ball as a cone of directions, where lengths matter."""
