@@ -196,7 +196,7 @@ def linear_function_of(loss: Loss) -> Callable[..., Any]:
         if as_torch:
             given.pop("options", None)
         parameters = loss.parameters_from(given, linear=True)
-        linear = LinearArguments(**{one: given.pop(one) for one in _LINEAR & given.keys()})
+        linear = LinearArguments(**{one: given.pop(one) for one in _LINEAR if one in given})
         how = Reduction(**given)
         several = as_torch and linear_weight.dim() > 2
         compute = loss_at_positions if several else linear_loss
