@@ -66,7 +66,9 @@ def test_its_other_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     make_small_model(tmp_path / "model.onnx")
     lines = re.findall(r"`uncork ([^`]*model\.onnx[^`]*)`", README)
-    assert {line.split()[0] for line in lines} == {"audit", "verify", "reach", "repair"}
+    assert {line.split()[0] for line in lines} == {
+        "audit", "verify", "reach", "labels", "repair",
+    }  # fmt: skip
     for line in lines:
         ran = CliRunner().invoke(app, shlex.split(line), prog_name="uncork", catch_exceptions=False)
         assert ran.exit_code == 0, f"{line}: {ran.output}"
