@@ -270,9 +270,9 @@ def test_verifying_proves_formulas_together_and_no_slower_twin_disagrees(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(6)
-    weight = rng.standard_normal((600, 10)).astype(np.float32)
+    weight = rng.standard_normal((500, 10)).astype(np.float32)  # more would go by their winners
     weight[30] = weight[17]
-    head = Head(weight, 0.1 * rng.standard_normal(600)[np.arange(600) % 17], domain=Box(10))
+    head = Head(weight, 0.1 * rng.standard_normal(500)[np.arange(500) % 17], domain=Box(10))
     found = audit(head, device="cpu", jobs=1)
     backend = Backend(1)
     coordinates = coordinates_of(found.proofs.formula, Certifier(head, device=backend))
@@ -282,7 +282,7 @@ def test_verifying_proves_formulas_together_and_no_slower_twin_disagrees(
     monkeypatch.setattr("uncork.auditing.certify.verify._WIDTHS", 10**9)
     assert verify_proofs(Certifier(head, device=backend), alone, backend).ok
     by_formula = found.proofs.scales > 0
-    assert by_formula.sum() > 300
+    assert by_formula.sum() > 250
     close = np.isclose(together.margins[by_formula], alone.margins[by_formula], rtol=1e-3)
     assert close.mean() > 0.99
 
