@@ -15,7 +15,7 @@ from uncork.cli.parameters import Reads, Writes, marks, parameters
 COMMANDS = {name: program.command(name) for names in program.COMMANDS.values() for name in names}
 # What a value may be that names a file: by itself, or behind an @.
 PLAIN, AT = "{}", "@{}"
-FORMS = {"the domain": AT, "the classes": AT}
+FORMS = {"the domain": AT, "the classes": AT, "the thresholds": AT}
 PAIRS = [
     (name, output, given)
     for name, command in COMMANDS.items()

@@ -125,7 +125,7 @@ def test_an_address_is_read_as_people_write_it(text: str, address: Address) -> N
     ],
 )  # fmt: skip
 def test_what_is_no_model_on_the_hub_is_refused_before_any_request(text: str) -> None:
-    with pytest.raises(UncorkError, match="no model on the hub"):
+    with pytest.raises(UncorkError, match="not a model on the hub"):
         load(text)
 
 
