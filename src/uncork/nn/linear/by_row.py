@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from uncork.core.errors import UncorkError
+from uncork.nn._autograd import apply
 from uncork.nn._rows import check_floating, under_autocast
 from uncork.nn._torch import torch
 from uncork.nn.linear.problem import Shard, Wanted, check_softcap
@@ -42,7 +43,7 @@ class Alone:
         return shifted(z)[1]
 
     def probabilities(self, z: Tensor, alpha: float) -> Tensor:
-        p: Tensor = Entmax.apply(z, alpha)
+        p: Tensor = apply(Entmax, z, alpha)
         return p
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, overload
 
 from uncork.nn import kernels
+from uncork.nn._autograd import apply, forward_mode
 from uncork.nn._rows import (
     Alpha,
     blocks,
@@ -26,6 +27,7 @@ from uncork.nn.transforms.pages import empty_like
 Tensor = torch.Tensor
 
 
+@forward_mode
 class AlphaReLU(torch.autograd.Function):
     """z of any shape, alpha > 1 and tau floats or tensors that broadcast against z → p like z."""
 
@@ -246,10 +248,10 @@ def alpha_relu(
     alpha = check_parameter(alpha, above=1.0)
     dtype = output_dtype(input, dtype)
     if dtype == input.dtype and kernels.launches(input) and alpha_relu_kernel_takes(alpha, tau):
-        output: Tensor = AlphaReLU.apply(input, alpha, tau)  # widened as it is read
+        output: Tensor = apply(AlphaReLU, input, alpha, tau)  # widened as it is read
     else:
         z = rows_last(input, -1, dtype)
-        p: Tensor = AlphaReLU.apply(z, _like(alpha, z), _like(tau, z))
+        p: Tensor = apply(AlphaReLU, z, _like(alpha, z), _like(tau, z))
         output = rows_back(p, input, -1, dtype)
     if not return_support:
         return output

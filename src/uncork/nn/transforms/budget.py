@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from uncork.nn._autograd import apply, forward_mode
 from uncork.nn._rows import (
     Alpha,
     check_floating,
@@ -34,7 +35,7 @@ def budget_rows(z: Tensor, budget: Alpha) -> Tensor:
     # Shifting z leaves p unchanged: shift by the entry t must lie just below, so that t ∈ [−1, 0].
     pivot = _pivot(z.detach(), budget)
     v = z - torch.where(pivot.isfinite(), pivot, torch.zeros_like(pivot))
-    threshold = BudgetThreshold.apply(v, budget)
+    threshold = apply(BudgetThreshold, v, budget)
     inside = _inside(v, threshold)
     outside = (v - threshold).detach().clamp(0, 1)
     moving = torch.where(inside, v - threshold, outside)
@@ -63,6 +64,7 @@ def _inside(v: Tensor, threshold: Tensor) -> Tensor:
     return (x > 0) & (x < 1)
 
 
+@forward_mode
 class BudgetThreshold(torch.autograd.Function):
     """t ∈ [−1, 0] with Σ clip(v − t, 0, 1) = k.  v (..., n)  →  t (..., 1)."""
 

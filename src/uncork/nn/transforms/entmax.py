@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple, overload
 
 from uncork.nn import kernels
+from uncork.nn._autograd import apply, forward_mode
 from uncork.nn._rows import (
     Alpha,
     check_floating,
@@ -38,6 +39,7 @@ class SparseOutput(NamedTuple):
     support_size: Tensor  #: int64, how many entries are positive; size 1 along `dim`
 
 
+@forward_mode
 class Entmax(torch.autograd.Function):
     """z (..., n), alpha a float > 0 or a tensor (..., 1)  →  p (..., n).
 
@@ -257,11 +259,11 @@ def _entmax(
         and kernels.launches(input)
     ):
         # The kernels widen 16-bit logits as they read them: no copy in float32.
-        narrow: Tensor = Entmax.apply(input.movedim(dim, -1), alpha)
+        narrow: Tensor = apply(Entmax, input.movedim(dim, -1), alpha)
         return narrow.movedim(-1, dim)
     z = rows_last(input, dim, dtype)
     alpha = per_row(alpha, input, dim, z, "alpha")
-    p: Tensor = Entmax.apply(z, alpha)
+    p: Tensor = apply(Entmax, z, alpha)
     output = rows_back(p, input, dim, dtype)
     if not return_support:
         return output

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from uncork.nn._autograd import apply, forward_mode
 from uncork.nn._rows import (
     Alpha,
     check_floating,
@@ -31,7 +32,7 @@ def normmax_rows(z: Tensor, alpha: Alpha) -> Tensor:
         return z.clone()
     # p does not change when z is shifted, so the maximum is a constant to the gradient.
     v = z - shifted(z.detach())[1]
-    threshold = NormmaxThreshold.apply(v, alpha)
+    threshold = apply(NormmaxThreshold, v, alpha)
     base = (v - threshold).relu()
     support, w = on_support(base)
     power = torch.where(support, w.pow(1 / (alpha - 1)), base)  # off the support 0, or NaN
@@ -39,6 +40,7 @@ def normmax_rows(z: Tensor, alpha: Alpha) -> Tensor:
     return power / torch.where(total == 0, torch.ones_like(total), total)
 
 
+@forward_mode
 class NormmaxThreshold(torch.autograd.Function):
     """t with ‖[v − t]₊‖_β = 1.  v (..., n) with largest entry 0  →  t (..., 1)."""
 
