@@ -25,6 +25,7 @@ from uncork.nn.transforms.deformed import on_support
 from uncork.nn.transforms.entmax import LogTopK, SparseOutput, check_topk, topk_of
 from uncork.nn.transforms.grouped import GROUP, are_few, classes_at, gather, scatter, split
 from uncork.nn.transforms.pages import empty_like
+from uncork.nn.transforms.sharded import is_sharded, of_shards, refuse_support
 
 Tensor = torch.Tensor
 
@@ -248,6 +249,14 @@ def alpha_relu(
     """
     check_floating(input)
     alpha = check_parameter(alpha, above=1.0)
+    if is_sharded(input):
+        if return_support:
+            refuse_support("alpha_relu")
+        sharded: Tensor = of_shards(
+            lambda local, alpha, tau: alpha_relu(local, alpha, tau, dtype=dtype),
+            input, (alpha, tau), dim, dtype, elementwise=True,
+        )  # fmt: skip
+        return sharded
     dtype = output_dtype(input, dtype)
     if dtype == input.dtype and kernels.launches(input) and alpha_relu_kernel_takes(alpha, tau):
         output: Tensor = apply(AlphaReLU, input, alpha, tau)  # widened as it is read
@@ -367,6 +376,12 @@ def alpha_relu_log_scores(
     """
     check_floating(input)
     alpha = check_parameter(alpha, above=1.0)
+    if is_sharded(input):
+        sharded: Tensor = of_shards(
+            lambda local, alpha, tau: alpha_relu_log_scores(local, alpha, tau, dim, dtype=dtype),
+            input, (alpha, tau), dim, dtype,
+        )  # fmt: skip
+        return sharded
     dtype = output_dtype(input, dtype)
     wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
     if wide.numel() == 0:

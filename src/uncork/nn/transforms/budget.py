@@ -20,6 +20,7 @@ from uncork.nn._rows import (
 )
 from uncork.nn._torch import torch
 from uncork.nn.transforms.operator import Bracket, as_operator
+from uncork.nn.transforms.sharded import is_sharded, of_shards
 from uncork.nn.transforms.threshold import MOST_STEPS
 
 Tensor = torch.Tensor
@@ -154,6 +155,15 @@ def budget(
     """
     check_floating(input)
     budget = check_parameter(budget, "budget", at_least=0.0)
+    if is_sharded(input):
+        whole = _budget_of  # the parameter has the function's name
+        sharded: Tensor = of_shards(
+            lambda local, k: whole(local, k, dim, dtype=dtype), input, (budget,), dim, dtype
+        )
+        return sharded
     dtype = output_dtype(input, dtype)
     z = rows_last(input, dim, dtype)
     return rows_back(budget_rows(z, per_row(budget, input, dim, z, "budget")), input, dim, dtype)
+
+
+_budget_of = budget

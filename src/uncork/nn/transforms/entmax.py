@@ -28,6 +28,7 @@ from uncork.nn.transforms.grouped import (
     entmax_rows_vjp,
     finish,
 )
+from uncork.nn.transforms.sharded import is_sharded, of_shards, refuse_support
 from uncork.nn.transforms.threshold import (
     by_power,
     entmax_shift_anywhere,
@@ -263,6 +264,14 @@ def _entmax(
 ) -> Tensor | SparseOutput:
     check_floating(input)
     check_hint(k)
+    if is_sharded(input):
+        if return_support:
+            refuse_support("entmax")
+        sharded: Tensor = of_shards(
+            lambda local, alpha: _entmax(local, alpha, dim, None, dtype, False),
+            input, (alpha,), dim, dtype, entmax=True,
+        )  # fmt: skip
+        return sharded
     dtype = output_dtype(input, dtype)
     if (
         dtype == input.dtype
@@ -296,6 +305,12 @@ def log_entmax(
 
     For decoding: beam search adds these, and a class off the support ends its beam.
     """
+    if is_sharded(input):
+        p = entmax(input, alpha, dim, dtype=compute_dtype(output_dtype(input, dtype)))
+        return of_shards(  # type: ignore[no-any-return]
+            lambda local: log_on_support(local).to(output_dtype(input, dtype)),
+            p, (), dim, dtype, elementwise=True,
+        )  # fmt: skip
     dtype = output_dtype(input, dtype)
     if not isinstance(alpha, Tensor) and alpha == 1:
         if input.numel() == 0:

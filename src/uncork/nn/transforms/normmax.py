@@ -21,6 +21,7 @@ from uncork.nn._rows import (
 from uncork.nn._torch import torch
 from uncork.nn.transforms.deformed import on_support
 from uncork.nn.transforms.operator import Bracket, as_operator
+from uncork.nn.transforms.sharded import is_sharded, of_shards
 from uncork.nn.transforms.threshold import MOST_STEPS, shifted
 
 Tensor = torch.Tensor
@@ -138,6 +139,15 @@ def normmax(
     """
     check_floating(input)
     alpha = check_parameter(alpha, above=1.0)
+    if is_sharded(input):
+        sharded: Tensor = of_shards(
+            lambda local, alpha: normmax(local, alpha, dim, dtype=dtype),
+            input,
+            (alpha,),
+            dim,
+            dtype,
+        )
+        return sharded
     dtype = output_dtype(input, dtype)
     z = rows_last(input, dim, dtype)
     p = normmax_rows(z, per_row(alpha, input, dim, z, "alpha"))
