@@ -72,6 +72,7 @@ def check_refusals(mesh):
         (lambda: F.entmax(z, torch.tensor(1.5, requires_grad=True)), "receives a gradient"),
         (lambda: F.sparsemax(z, return_support=True), "return_support"),
         (lambda: F.alpha_relu(z, return_support=True), "return_support"),
+        (lambda: F.entmax_loss(z, torch.zeros(5, dtype=torch.int64)), "vocab_parallel_loss"),
     ):
         with pytest.raises(UncorkError, match=says):
             call()

@@ -24,6 +24,7 @@ from uncork.nn._rows import (
 from uncork.nn._threads import SERIAL_BELOW, over_rows
 from uncork.nn._torch import torch
 from uncork.nn.losses.specification import Family, Fused, Parameters, Reduction, check_device
+from uncork.nn.transforms.sharded import is_sharded
 from uncork.nn.transforms.threshold import shifted
 
 Tensor = torch.Tensor
@@ -172,6 +173,11 @@ def reduce_loss(
 ) -> Tensor:
     """Exactly cross_entropy's treatment of the arguments, with ℓ in place of −log softmax."""
     check_floating(input)
+    if is_sharded(input):
+        raise UncorkError(
+            "a loss of a DTensor: take input.to_local() where rows are sharded, and "
+            "vocab_parallel_loss or input.full_tensor() where classes are"
+        )
     _check(input, target, how)
     weight, ignore_index, reduction, label_smoothing = how
     dtype = output_dtype(input, None)

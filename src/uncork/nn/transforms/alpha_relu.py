@@ -354,7 +354,8 @@ def _log_share(z: Tensor, alpha: float, tau: float, out: Tensor) -> Tensor:
     if not bool(((norm > 1e-12) & (norm < 1e15)).all()):
         raise _NotOnCPU
     # Only what was no larger than `tiny` has this logarithm.
-    torch.nn.functional.threshold_(w.log_(), math.log(tiny) * (1 - 1e-6), -torch.inf)
+    lowest = math.log(tiny) * (1 - 1e-6)
+    torch.nn.functional.threshold(w.log_(), lowest, -torch.inf, inplace=True)
     if power != 1:
         w.mul_(power)
     return w.sub_(total)

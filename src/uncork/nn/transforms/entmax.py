@@ -307,10 +307,11 @@ def log_entmax(
     """
     if is_sharded(input):
         p = entmax(input, alpha, dim, dtype=compute_dtype(output_dtype(input, dtype)))
-        return of_shards(  # type: ignore[no-any-return]
+        logs: Tensor = of_shards(
             lambda local: log_on_support(local).to(output_dtype(input, dtype)),
             p, (), dim, dtype, elementwise=True,
         )  # fmt: skip
+        return logs
     dtype = output_dtype(input, dtype)
     if not isinstance(alpha, Tensor) and alpha == 1:
         if input.numel() == 0:

@@ -130,7 +130,7 @@ class _EntmaxTogether(torch.autograd.Function):
         return p
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (p,) = ctx.saved_tensors
         slope = slopes(p, ctx.alpha)
