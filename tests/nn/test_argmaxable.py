@@ -231,3 +231,12 @@ def test_a_row_of_zeros_neither_divides_by_zero_nor_breaks_the_gradient():
     assert layer.weight.isfinite().all()
     assert layer.rows.grad.isfinite().all()
     assert np.isfinite(layer.to_linear().weight.detach().numpy()).all()
+
+
+def test_a_scale_saved_as_a_plain_number_is_loaded():
+    layer = unn.ArgmaxableLinear(3, 5)
+    state = layer.state_dict() | {"log_scale": torch.tensor(0.7)}
+    model = torch.nn.Sequential(unn.ArgmaxableLinear(3, 5))
+    model.load_state_dict({f"0.{name}": value for name, value in state.items()})
+    assert float(model[0].log_scale.detach()) == pytest.approx(0.7)
+    assert model[0].scale.dim() == 0

@@ -12,7 +12,10 @@ from uncork.nn.heads import HEADS  # noqa: E402
 from .small_output_heads import SPARSE, made  # noqa: E402
 
 # torch's own exporter uses what torch deprecates for others.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
+]
 
 
 class Transforms(torch.nn.Module):

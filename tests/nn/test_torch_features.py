@@ -290,6 +290,7 @@ def _train_on_one_rank(rank, port, z, target, results):
     leave_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not torch.distributed.is_available() or sys.platform == "win32", reason="needs gloo"
 )

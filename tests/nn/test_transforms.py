@@ -354,3 +354,18 @@ class TestAgainstTheEntmaxPackage:
         z = logits(8, 12)
         for k in (0.5, 2.0, 5.0):
             torch.testing.assert_close(F.budget(z, k), peer.budget_bisect(z, k), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("alpha", [1.3, 2.0, 4.0])
+def test_normmax_in_blocks_has_the_gradient_of_its_parts(alpha):
+    from uncork.nn.transforms import normmax
+
+    z = torch.randn(40, 1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    z[3] = -torch.inf
+    z.requires_grad_()
+    upstream = torch.arange(40_000.0, dtype=z.dtype).reshape(40, 1000).cos()
+    found, expected = normmax.normmax_rows(z, alpha), normmax._differentiated(z, alpha)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, z, upstream), torch.autograd.grad(expected, z, upstream)
+    )

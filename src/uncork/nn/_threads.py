@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from queue import SimpleQueue
 from typing import Any
 
@@ -41,8 +42,11 @@ def over_rows(work: Callable[[slice], None], rows: int, width: int) -> None:
     alone = threads == 1 or not shared_out or getattr(_here, "alone", False)
     pieces = _pieces(rows, width, 1 if alone else threads)
     if alone or rows * width < SERIAL_BELOW:
-        for piece in pieces:
-            work(piece)
+        # Off is said only where it is on: saying it takes as long as a few operations.
+        quiet = torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else None
+        with quiet or nullcontext():
+            for piece in pieces:
+                work(piece)
         return
     _Call(work, pieces, min(threads, len(pieces))).run()
 

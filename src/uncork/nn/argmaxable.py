@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
@@ -57,7 +58,8 @@ class ArgmaxableLinear(torch.nn.Module):
         self.initial_scale = first
         rows = torch.empty(out_features, in_features, device=device, dtype=dtype)
         self.rows = torch.nn.Parameter(rows)
-        self.log_scale = torch.nn.Parameter(rows.new_empty(()), requires_grad=learn_scale)
+        # One number as (1,): torch's fully_shard takes no 0-d parameter.
+        self.log_scale = torch.nn.Parameter(rows.new_empty(1), requires_grad=learn_scale)
         self.register_buffer("metric", _checked_metric(metric, in_features, rows))
         self.reset_parameters()
 
@@ -67,10 +69,17 @@ class ArgmaxableLinear(torch.nn.Module):
             torch.nn.init.kaiming_uniform_(self.rows, a=math.sqrt(5))
             self.log_scale.fill_(math.log(self.initial_scale))
 
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+        """Of versions that kept `log_scale` as a 0-d tensor too."""
+        kept = state_dict.get(f"{prefix}log_scale")
+        if kept is not None and kept.dim() == 0:
+            state_dict[f"{prefix}log_scale"] = kept.reshape(1)
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
     @property
     def scale(self) -> Tensor:
         """The common length of the rows, or the factor in the bias."""
-        return torch.exp(self.log_scale)
+        return torch.exp(self.log_scale).reshape(())
 
     @property
     def weight(self) -> Tensor:

@@ -20,12 +20,15 @@ from uncork.nn.transforms.alpha_relu import (
     alpha_relu,
     alpha_relu_log_scores,
     log_alpha_relu,
+    log_alpha_relu_topk,
 )
 from uncork.nn.transforms.budget import budget
 from uncork.nn.transforms.entmax import (
+    LogTopK,
     SparseOutput,
     entmax,
     log_entmax,
+    log_entmax_topk,
     log_sparsemax,
     sparsemax,
 )
@@ -34,6 +37,7 @@ from uncork.nn.transforms.normmax import normmax
 __all__ = [
     "LinearLogProb",
     "LinearLossResult",
+    "LogTopK",
     "SparseOutput",
     "alpha_relu",
     "alpha_relu_log_scores",
@@ -42,7 +46,9 @@ __all__ = [
     "linear_distillation_loss",
     "linear_log_prob",
     "log_alpha_relu",
+    "log_alpha_relu_topk",
     "log_entmax",
+    "log_entmax_topk",
     "log_sparsemax",
     "normmax",
     "sparsemax",

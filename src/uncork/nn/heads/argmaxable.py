@@ -79,4 +79,4 @@ class ArgmaxableHead(LinearHead):
     def forward(self, hidden: Tensor) -> Tensor:
         """Logits (..., classes), in the type of the hidden states."""
         made = torch.nn.functional.linear(self._rows(hidden), self.weight, self.bias)
-        return made.reshape(*hidden.shape[:-1], self.classes)
+        return self._as_given(made, hidden)

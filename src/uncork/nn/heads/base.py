@@ -20,6 +20,7 @@ from uncork.nn.heads.chunks import block_rows, blocks, chunked_loss, row_shares,
 from uncork.nn.linear.links import Link
 from uncork.nn.linear.mixture import Call, Tensors, mixture_loss
 from uncork.nn.losses.specification import Reduction
+from uncork.nn.transforms.sharded import is_sharded
 
 Tensor = torch.Tensor
 
@@ -162,6 +163,13 @@ class OutputHead(torch.nn.Module, ABC):
         """Scores (..., classes) to stand where logits do: their softmax is the distribution."""
         rows = self._rows(hidden)
         scores = self._scores(self._row_tensors(rows), self._cast(rows, self._shared_tensors()))
+        return self._as_given(scores, hidden)
+
+    def _as_given(self, scores: Tensor, hidden: Tensor) -> Tensor:
+        """Scores of rows (N, classes) in the shape of the hidden states. Not as a view where none
+        is needed: fully_shard hooks on to what `forward` returns, and loses a view written to."""
+        if hidden.dim() == 2:
+            return scores
         return scores.reshape(*hidden.shape[:-1], self.classes)
 
     def log_probabilities(self, hidden: Tensor) -> Tensor:
@@ -187,6 +195,12 @@ class OutputHead(torch.nn.Module, ABC):
             ignore_index, reduction, label_smoothing: as there.
         """
         how = Reduction(weight, ignore_index, reduction, label_smoothing)
+        if not is_sharded(hidden) and is_sharded(next(self.parameters())):
+            raise UncorkError(
+                f"{type(self).__name__}.loss: its parameters are sharded; call "
+                "torch.distributed.fsdp.register_fsdp_forward_method(head, 'loss') after "
+                "fully_shard, and they are gathered for it"
+            )
         rows = self._checked(hidden, target, how)
         made = self._loss(rows, target.reshape(-1).long(), how)
         return made.reshape(target.shape) if reduction == "none" else made

@@ -61,4 +61,4 @@ class SoftmaxHead(LinearHead):
         """Logits (..., classes), in the type of the hidden states."""
         rows = self._rows(hidden)
         made = torch.nn.functional.linear(rows, self.weight, self.bias)
-        return made.reshape(*hidden.shape[:-1], self.classes)
+        return self._as_given(made, hidden)

@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from uncork.core.errors import UncorkError
+from uncork.nn._autograd import apply
 from uncork.nn._rows import check_floating, under_autocast
 from uncork.nn._torch import torch
 from uncork.nn.linear.problem import Shard, Wanted, check_softcap
-from uncork.nn.linear.vocab_parallel import Together, place_of
+from uncork.nn.linear.vocab_parallel import place_of
 from uncork.nn.losses.specification import check_device, check_per_class
 from uncork.nn.transforms.entmax import Entmax
 from uncork.nn.transforms.threshold import shifted
+from uncork.nn.transforms.together import Together
 
 Tensor = torch.Tensor
 
@@ -30,7 +32,7 @@ ON_GPU = 1 << 26
 
 
 class Alone:
-    """As `vocab_parallel.Together` where one process has all classes."""
+    """As `Together` where one process has all classes."""
 
     def __init__(self, classes: int) -> None:
         self.first, self.classes = 0, classes
@@ -42,7 +44,7 @@ class Alone:
         return shifted(z)[1]
 
     def probabilities(self, z: Tensor, alpha: float) -> Tensor:
-        p: Tensor = Entmax.apply(z, alpha)
+        p: Tensor = apply(Entmax, z, alpha)
         return p
 
 
@@ -236,7 +238,9 @@ def compute(
     wide = torch.float64 if input.dtype == torch.float64 else torch.float32
     device, classes = input.device, len(weight)
     shard = call.shard
-    holders: Holders = Alone(classes) if shard is None else Together(shard)
+    holders: Holders = (
+        Alone(classes) if shard is None else Together(shard.group, shard.first, shard.classes)
+    )
     asked = Wanted(False, False, False, False) if wanted is None or above is None else wanted
     values = torch.zeros((call.objective.count, len(input)), dtype=wide, device=device)
     # Hidden states' gradients are summed over processes, so they are kept wide until then.

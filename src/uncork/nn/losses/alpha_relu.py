@@ -7,6 +7,7 @@ from functools import partial
 from typing import ClassVar
 
 from uncork.nn import kernels
+from uncork.nn._autograd import apply
 from uncork.nn._torch import torch
 from uncork.nn.losses.specification import Family, Fused, Loss, Option, Parameters, register
 from uncork.nn.transforms.alpha_relu import AlphaReLU, alpha_relu_log_scores
@@ -27,7 +28,7 @@ class AlphaReLUFamily(Family):
 
     def predict(self, z: Tensor, parameters: Parameters) -> Tensor:
         alpha, tau = parameters
-        p: Tensor = AlphaReLU.apply(z, alpha, tau)
+        p: Tensor = apply(AlphaReLU, z, alpha, tau)
         return p
 
     def conjugate(self, v: Tensor, p: Tensor, parameters: Parameters) -> Tensor:

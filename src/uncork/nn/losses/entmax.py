@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from uncork.nn import kernels
+from uncork.nn._autograd import apply
 from uncork.nn._torch import torch
 from uncork.nn.losses.specification import (
     Family,
@@ -28,7 +29,7 @@ class EntmaxFamily(Family):
 
     def predict(self, z: Tensor, parameters: Parameters) -> Tensor:
         (alpha,) = parameters
-        p: Tensor = Entmax.apply(z, alpha)
+        p: Tensor = apply(Entmax, z, alpha)
         return p
 
     def conjugate(self, v: Tensor, p: Tensor, parameters: Parameters) -> Tensor:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from uncork.core.errors import UncorkError
+from uncork.nn._autograd import apply, forward_mode
 from uncork.nn._rows import (
     Alpha,
     blocks,
@@ -23,11 +24,13 @@ from uncork.nn._rows import (
 from uncork.nn._threads import SERIAL_BELOW, over_rows
 from uncork.nn._torch import torch
 from uncork.nn.losses.specification import Family, Fused, Parameters, Reduction, check_device
+from uncork.nn.transforms.sharded import is_sharded
 from uncork.nn.transforms.threshold import shifted
 
 Tensor = torch.Tensor
 
 
+@forward_mode
 class FenchelYoung(torch.autograd.Function):
     """(loss (...), p (..., C)) of logits z (..., C) against a target.
 
@@ -170,6 +173,11 @@ def reduce_loss(
 ) -> Tensor:
     """Exactly cross_entropy's treatment of the arguments, with ℓ in place of −log softmax."""
     check_floating(input)
+    if is_sharded(input):
+        raise UncorkError(
+            "a loss of a DTensor: take input.to_local() where rows are sharded, and "
+            "vocab_parallel_loss or input.full_tensor() where classes are"
+        )
     _check(input, target, how)
     weight, ignore_index, reduction, label_smoothing = how
     dtype = output_dtype(input, None)
@@ -230,7 +238,7 @@ def _index_rows(
     elif label_smoothing > 0:
         loss, conjugate = _loss_and_conjugate(z, safe, family, parameters)
     else:
-        loss, _ = FenchelYoung.apply(z, safe.unsqueeze(-1), family, *parameters)
+        loss, _ = apply(FenchelYoung, z, safe.unsqueeze(-1), family, *parameters)
     row_weight = torch.ones_like(loss) if weight is None else weight[safe]
     row_weight = torch.where(counted, row_weight, torch.zeros_like(row_weight))
     if label_smoothing > 0:
@@ -258,7 +266,7 @@ def _loss_and_conjugate(
     at_target = v.gather(-1, target.unsqueeze(-1))
     masked = at_target.detach() == -torch.inf
     known = torch.where(masked, z.detach().argmax(-1, keepdim=True), target.unsqueeze(-1))
-    loss, _ = FenchelYoung.apply(z, known, family, *parameters)
+    loss, _ = apply(FenchelYoung, z, known, family, *parameters)
     conjugate = loss.unsqueeze(-1) + v.gather(-1, known)
     # A row masked entirely has neither: its loss is +inf.
     conjugate = torch.where(conjugate.detach().isnan() & masked, torch.inf, conjugate)
@@ -282,11 +290,11 @@ def _dense_rows(
         return (z * target).sum(-1)
     loss: Tensor
     if not target.requires_grad:
-        loss, _ = FenchelYoung.apply(z, target, family, *parameters)
+        loss, _ = apply(FenchelYoung, z, target, family, *parameters)
         return loss
     # A target that is itself learned: Σ b_c ℓ_c with every ℓ_c = ℓ_top + z_top − z_c written out.
     top = z.detach().argmax(-1, keepdim=True)
-    loss, _ = FenchelYoung.apply(z, top, family, *parameters)
+    loss, _ = apply(FenchelYoung, z, top, family, *parameters)
     v = z - shifted(z.detach())[1]
     # Not `_dot`: a class of weight 0 has a gradient, its ℓ_c, unless it is masked as well.
     masked = (v.detach() == -torch.inf) & (target.detach() == 0)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from uncork.nn._torch import torch
 from uncork.nn.losses.specification import Family, Loss, Option, Parameters, register
-from uncork.nn.transforms.deformed import inner_product, power_sum, slopes
-from uncork.nn.transforms.normmax import normmax_rows
+from uncork.nn.transforms.deformed import inner_product, power_sum
+from uncork.nn.transforms.normmax import normmax_rows, normmax_vjp
 
 Tensor = torch.Tensor
 
@@ -26,15 +26,8 @@ class NormmaxFamily(Family):
         return (inner_product(p, v) - norm + 1).clamp(min=0)
 
     def vjp(self, p: Tensor, grad: Tensor, parameters: Parameters) -> Tensor:
-        """c (diag b − b pᵀ − p bᵀ + Σb p pᵀ) grad, b = p^{2−α}, c = ‖p‖_α^{α−1}/(α−1)."""
         (alpha,) = parameters
-        b = slopes(p, alpha)
-        mean = (p * grad).sum(-1, keepdim=True)
-        centred = b * (grad - mean)
-        total = power_sum(p, alpha)
-        total = torch.where(total == 0, torch.ones_like(total), total)
-        scale = total.pow((alpha - 1) / alpha) / (alpha - 1)
-        return scale * (centred - p * centred.sum(-1, keepdim=True))
+        return normmax_vjp(p, grad, alpha)
 
 
 register(

@@ -40,7 +40,7 @@ def stubs(losses: Iterable[Loss]) -> dict[Path, str]:
         + "from torch import Tensor\n\n"
         + "from uncork.nn.losses.specification import LinearLossResult\n\n"
         + _all(made_functions)
-        + "".join(f"\n{_function(one)}" for one in made_functions),
+        + _apart([_function(one) for one in made_functions]),
         here / "modules.pyi": _OPENING
         + "from typing import Any\n\n"
         + "from torch import Tensor\n\n"
@@ -100,9 +100,19 @@ def _function(made: Callable[..., Any]) -> str:
     for lse, predictions, result in _FLAGS:
         one = header.replace("return_lse: bool = False", f"return_lse: {lse}")
         one = one.replace("return_predictions: bool = False", f"return_predictions: {predictions}")
-        body = _docstring(made) if result == "Tensor" else "    ...\n"
-        text += f"@overload\n{one.replace('-> Tensor', f'-> {result}')}:\n{body}"
+        body = f"\n{_docstring(made)}\n" if result == "Tensor" else " ...\n"
+        text += f"@overload\n{one.replace('-> Tensor', f'-> {result}')}:{body}"
     return text
+
+
+def _apart(texts: list[str]) -> str:
+    """Definitions one after the other, as the formatter has them: a blank line before each, but not
+    after one whose body is `...`."""
+    before = ["", *texts]
+    return "".join(
+        text if last.endswith("...\n") else f"\n{text}"
+        for last, text in zip(before, texts, strict=False)
+    )
 
 
 def _class(made: Any, members: str) -> str:

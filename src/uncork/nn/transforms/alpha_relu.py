@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal, overload
 
 from uncork.nn import kernels
+from uncork.nn._autograd import apply, forward_mode
 from uncork.nn._rows import (
     Alpha,
     blocks,
@@ -19,13 +21,16 @@ from uncork.nn._rows import (
 )
 from uncork.nn._threads import over_rows
 from uncork.nn._torch import torch
-from uncork.nn.transforms.deformed import log_in_place, on_support
-from uncork.nn.transforms.entmax import SparseOutput
+from uncork.nn.transforms.deformed import on_support
+from uncork.nn.transforms.entmax import LogTopK, SparseOutput, check_topk, topk_of
+from uncork.nn.transforms.grouped import GROUP, are_few, classes_at, gather, scatter, split
 from uncork.nn.transforms.pages import empty_like
+from uncork.nn.transforms.sharded import is_sharded, of_shards, refuse_support
 
 Tensor = torch.Tensor
 
 
+@forward_mode
 class AlphaReLU(torch.autograd.Function):
     """z of any shape, alpha > 1 and tau floats or tensors that broadcast against z → p like z."""
 
@@ -244,12 +249,20 @@ def alpha_relu(
     """
     check_floating(input)
     alpha = check_parameter(alpha, above=1.0)
+    if is_sharded(input):
+        if return_support:
+            refuse_support("alpha_relu")
+        sharded: Tensor = of_shards(
+            lambda local, alpha, tau: alpha_relu(local, alpha, tau, dtype=dtype),
+            input, (alpha, tau), dim, dtype, elementwise=True,
+        )  # fmt: skip
+        return sharded
     dtype = output_dtype(input, dtype)
     if dtype == input.dtype and kernels.launches(input) and alpha_relu_kernel_takes(alpha, tau):
-        output: Tensor = AlphaReLU.apply(input, alpha, tau)  # widened as it is read
+        output: Tensor = apply(AlphaReLU, input, alpha, tau)  # widened as it is read
     else:
         z = rows_last(input, -1, dtype)
-        p: Tensor = AlphaReLU.apply(z, _like(alpha, z), _like(tau, z))
+        p: Tensor = apply(AlphaReLU, z, _like(alpha, z), _like(tau, z))
         output = rows_back(p, input, -1, dtype)
     if not return_support:
         return output
@@ -262,30 +275,90 @@ def _like(value: Alpha, z: Tensor) -> Alpha:
     return value.to(z.dtype) if isinstance(value, Tensor) else float(value)
 
 
-def _log_scores_on_cpu(z: Tensor, alpha: float, tau: float, dim: int) -> Tensor | None:
-    """The same in few passes, for decoding; None where a row has no support."""
-    if not runs_eagerly_on_cpu(z):
-        return None
-    rows = z.movedim(dim, -1) if z.dim() else z.reshape(1)
-    if not rows.is_contiguous():
-        return None
+class _NotOnCPU(Exception):
+    """A row has no support, or its sum leaves the range of its dtype: the general way takes it."""
 
-    empty = []  # blocks with a row without support
 
-    def log(block: Tensor) -> None:
-        top = block.amax(-1, keepdim=True)
-        if not bool((top != 0).all()):
-            empty.append(True)
-            return
-        power = 1 / (alpha - 1)
-        share = (block / top).pow_(power).sum(-1, keepdim=True)  # of the largest, so in range
-        total = share.log_().add_(top.log(), alpha=power)
-        log_in_place(block).mul_(power).sub_(total)
+def _log_scores_on_cpu(z: Tensor, alpha: float, tau: float) -> Tensor:
+    """log(p / Σp) of rows (R, n) in few passes. Raises `_NotOnCPU`."""
+    out = empty_like(z)
+    groups = z.shape[1] // GROUP
 
-    scores = _of_base(log, rows, alpha, tau)
-    if empty:
-        return None
-    return scores.movedim(-1, dim) if z.dim() else scores.reshape(())
+    def some(rows: slice) -> None:
+        for part in blocks(*z[rows].shape):
+            block, made = z[rows][part], out[rows][part]
+            tops, kept = _kept(block, alpha, tau)
+            if groups and bool(are_few(kept, groups).all()):
+                index = tops.topk(max(1, int(kept.max())), sorted=False).indices
+                narrow = gather(block, index)
+                made.fill_(-torch.inf)
+                scatter(made, index, _log_share(narrow, alpha, tau, narrow))
+            else:
+                _log_share(block, alpha, tau, made)
+
+    over_rows(some, *z.shape)
+    return out
+
+
+def _topk_on_cpu(z: Tensor, k: int, alpha: float, tau: float) -> tuple[Tensor, Tensor]:
+    """The k largest of the same and their classes: (R, k) twice."""
+    values = z.new_empty(len(z), k)
+    classes = torch.empty(len(z), k, dtype=torch.int64)
+    groups = z.shape[1] // GROUP
+
+    def some(rows: slice) -> None:
+        for part in blocks(*z[rows].shape):
+            block = z[rows][part]
+            tops, kept = _kept(block, alpha, tau)
+            if groups and bool(are_few(kept, groups).all()):
+                most = max(int(kept.max()), min(k, groups))  # k groups hold the k largest
+                index = tops.topk(most, sorted=False).indices
+                narrow = gather(block, index)
+                place = narrow.topk(k).indices
+                classes[rows][part] = classes_at(place, index, groups)
+                values[rows][part] = _log_share(narrow, alpha, tau, narrow).gather(1, place)
+            else:
+                place = block.topk(k).indices
+                classes[rows][part] = place
+                made = _log_share(block, alpha, tau, torch.empty_like(block))
+                values[rows][part] = made.gather(1, place)
+
+    over_rows(some, *z.shape)
+    return values, classes
+
+
+def _kept(block: Tensor, alpha: float, tau: float) -> tuple[Tensor, Tensor]:
+    """The groups' maxima (r, groups), and how many of them have support: rounding keeps order."""
+    tops = split(block)[0].amax(-1)
+    base = torch.add(torch.tensor(-tau, dtype=block.dtype), tops, alpha=alpha - 1)
+    return tops, (base.relu_() != 0).sum(1)
+
+
+def _log_share(z: Tensor, alpha: float, tau: float, out: Tensor) -> Tensor:
+    """log(p / Σp) of rows (r, n) into `out`, which may be z itself."""
+    tiny = torch.finfo(z.dtype).tiny
+    power = 1 / (alpha - 1)
+    w = torch.add(torch.tensor(-tau, dtype=z.dtype), z, alpha=alpha - 1, out=out)
+    w.clamp_(min=tiny)  # the vector library's logarithm is many times slower where it meets zeros
+    scale: Tensor | None = None
+    if alpha == 1.5:
+        norm = torch.linalg.vector_norm(w, dim=-1, keepdim=True)
+        total = norm.log().mul_(2)
+    elif alpha == 2:
+        norm = w.sum(-1, keepdim=True)
+        total = norm.log()
+    else:
+        norm = scale = w.amax(-1, keepdim=True)
+        total = (w / scale).pow_(power).sum(-1, keepdim=True).log_().add_(scale.log(), alpha=power)
+    # Far from where squares end, on either side; NaN is outside too.
+    if not bool(((norm > 1e-12) & (norm < 1e15)).all()):
+        raise _NotOnCPU
+    # Only what was no larger than `tiny` has this logarithm.
+    lowest = math.log(tiny) * (1 - 1e-6)
+    torch.nn.functional.threshold(w.log_(), lowest, -torch.inf, inplace=True)
+    if power != 1:
+        w.mul_(power)
+    return w.sub_(total)
 
 
 def alpha_relu_log_scores(
@@ -304,14 +377,24 @@ def alpha_relu_log_scores(
     """
     check_floating(input)
     alpha = check_parameter(alpha, above=1.0)
+    if is_sharded(input):
+        sharded: Tensor = of_shards(
+            lambda local, alpha, tau: alpha_relu_log_scores(local, alpha, tau, dim, dtype=dtype),
+            input, (alpha, tau), dim, dtype,
+        )  # fmt: skip
+        return sharded
     dtype = output_dtype(input, dtype)
     wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
     if wide.numel() == 0:
         return wide.to(dtype)
-    if not isinstance(alpha, Tensor) and not isinstance(tau, Tensor) and not wide.requires_grad:
-        known = _log_scores_on_cpu(wide, alpha, tau, dim)
-        if known is not None:
-            return known.to(dtype)
+    numbers = _decodes_on_cpu(wide, alpha, tau)
+    if numbers is not None:
+        rows = rows_last(wide, dim, wide.dtype)
+        try:
+            scores = _log_scores_on_cpu(rows.reshape(-1, rows.shape[-1]), *numbers)
+            return rows_back(scores.reshape(rows.shape), wide, dim, dtype)
+        except _NotOnCPU:
+            pass
     # In logarithms: near α = 1 the power 1/(α−1) takes p out of float32's range either way.
     finite = torch.where(wide == -torch.inf, torch.zeros_like(wide), wide)  # no 0 · −inf
     alpha, tau = _like(alpha, wide), _like(tau, wide)
@@ -336,3 +419,41 @@ def log_alpha_relu(
 ) -> Tensor:
     """:func:`alpha_relu_log_scores`, under the name that goes with :func:`log_entmax`."""
     return alpha_relu_log_scores(input, alpha, tau, dim, dtype=dtype)
+
+
+def log_alpha_relu_topk(
+    input: Tensor,
+    k: int,
+    alpha: Alpha = 1.5,
+    tau: Alpha = 0.0,
+    dim: int = -1,
+    *,
+    dtype: torch.dtype | None = None,
+) -> LogTopK:
+    """The k best classes of :func:`log_alpha_relu`, as :func:`log_entmax_topk` has those of
+    α-entmax."""
+    check_topk(input, k, dim)
+    alpha = check_parameter(alpha, above=1.0)
+    wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
+    numbers = _decodes_on_cpu(wide, alpha, tau) if wide.numel() else None
+    if numbers is not None:
+        rows = rows_last(wide, dim, wide.dtype)
+        dtype = output_dtype(input, dtype)
+        try:
+            made = _topk_on_cpu(rows.reshape(-1, rows.shape[-1]), k, *numbers)
+        except _NotOnCPU:
+            pass
+        else:
+            values, classes = (one.reshape((*rows.shape[:-1], k)) for one in made)
+            return LogTopK(
+                rows_back(values, input, dim, dtype), rows_back(classes, input, dim, torch.int64)
+            )
+    return topk_of(input, log_alpha_relu(input, alpha, tau, dim, dtype=dtype), k, dim)
+
+
+def _decodes_on_cpu(z: Tensor, alpha: Alpha, tau: Alpha) -> tuple[float, float] | None:
+    """α and τ where the fast way of decoding is open."""
+    if z.requires_grad or any(isinstance(value, Tensor) and value.requires_grad
+                              for value in (alpha, tau)):  # fmt: skip
+        return None
+    return _numbers(z, alpha, tau)

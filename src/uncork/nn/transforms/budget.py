@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from uncork.nn._autograd import apply, forward_mode
 from uncork.nn._rows import (
     Alpha,
     check_floating,
@@ -19,6 +20,7 @@ from uncork.nn._rows import (
 )
 from uncork.nn._torch import torch
 from uncork.nn.transforms.operator import Bracket, as_operator
+from uncork.nn.transforms.sharded import is_sharded, of_shards
 from uncork.nn.transforms.threshold import MOST_STEPS
 
 Tensor = torch.Tensor
@@ -34,7 +36,7 @@ def budget_rows(z: Tensor, budget: Alpha) -> Tensor:
     # Shifting z leaves p unchanged: shift by the entry t must lie just below, so that t ∈ [−1, 0].
     pivot = _pivot(z.detach(), budget)
     v = z - torch.where(pivot.isfinite(), pivot, torch.zeros_like(pivot))
-    threshold = BudgetThreshold.apply(v, budget)
+    threshold = apply(BudgetThreshold, v, budget)
     inside = _inside(v, threshold)
     outside = (v - threshold).detach().clamp(0, 1)
     moving = torch.where(inside, v - threshold, outside)
@@ -63,6 +65,7 @@ def _inside(v: Tensor, threshold: Tensor) -> Tensor:
     return (x > 0) & (x < 1)
 
 
+@forward_mode
 class BudgetThreshold(torch.autograd.Function):
     """t ∈ [−1, 0] with Σ clip(v − t, 0, 1) = k.  v (..., n)  →  t (..., 1)."""
 
@@ -152,6 +155,15 @@ def budget(
     """
     check_floating(input)
     budget = check_parameter(budget, "budget", at_least=0.0)
+    if is_sharded(input):
+        whole = _budget_of  # the parameter has the function's name
+        sharded: Tensor = of_shards(
+            lambda local, k: whole(local, k, dim, dtype=dtype), input, (budget,), dim, dtype
+        )
+        return sharded
     dtype = output_dtype(input, dtype)
     z = rows_last(input, dim, dtype)
     return rows_back(budget_rows(z, per_row(budget, input, dim, z, "budget")), input, dim, dtype)
+
+
+_budget_of = budget

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple, overload
 
+from uncork.core.errors import UncorkError
 from uncork.nn import kernels
+from uncork.nn._autograd import apply, forward_mode
 from uncork.nn._rows import (
     Alpha,
     check_floating,
@@ -19,7 +21,14 @@ from uncork.nn._rows import (
 )
 from uncork.nn._torch import torch
 from uncork.nn.transforms.deformed import alpha_slopes, log_on_support, on_support, slopes
-from uncork.nn.transforms.grouped import entmax_rows, entmax_rows_vjp, finish
+from uncork.nn.transforms.grouped import (
+    NARROW,
+    entmax_rows,
+    entmax_rows_topk,
+    entmax_rows_vjp,
+    finish,
+)
+from uncork.nn.transforms.sharded import is_sharded, of_shards, refuse_support
 from uncork.nn.transforms.threshold import (
     by_power,
     entmax_shift_anywhere,
@@ -38,6 +47,14 @@ class SparseOutput(NamedTuple):
     support_size: Tensor  #: int64, how many entries are positive; size 1 along `dim`
 
 
+class LogTopK(NamedTuple):
+    """The k most probable classes, largest first, as :func:`torch.topk` returns them."""
+
+    values: Tensor  #: log-probabilities, −inf for a class off the support; size k along `dim`
+    indices: Tensor  #: int64, which classes
+
+
+@forward_mode
 class Entmax(torch.autograd.Function):
     """z (..., n), alpha a float > 0 or a tensor (..., 1)  →  p (..., n).
 
@@ -247,6 +264,14 @@ def _entmax(
 ) -> Tensor | SparseOutput:
     check_floating(input)
     check_hint(k)
+    if is_sharded(input):
+        if return_support:
+            refuse_support("entmax")
+        sharded: Tensor = of_shards(
+            lambda local, alpha: _entmax(local, alpha, dim, None, dtype, False),
+            input, (alpha,), dim, dtype, entmax=True,
+        )  # fmt: skip
+        return sharded
     dtype = output_dtype(input, dtype)
     if (
         dtype == input.dtype
@@ -257,11 +282,11 @@ def _entmax(
         and kernels.launches(input)
     ):
         # The kernels widen 16-bit logits as they read them: no copy in float32.
-        narrow: Tensor = Entmax.apply(input.movedim(dim, -1), alpha)
+        narrow: Tensor = apply(Entmax, input.movedim(dim, -1), alpha)
         return narrow.movedim(-1, dim)
     z = rows_last(input, dim, dtype)
     alpha = per_row(alpha, input, dim, z, "alpha")
-    p: Tensor = Entmax.apply(z, alpha)
+    p: Tensor = apply(Entmax, z, alpha)
     output = rows_back(p, input, dim, dtype)
     if not return_support:
         return output
@@ -280,6 +305,13 @@ def log_entmax(
 
     For decoding: beam search adds these, and a class off the support ends its beam.
     """
+    if is_sharded(input):
+        p = entmax(input, alpha, dim, dtype=compute_dtype(output_dtype(input, dtype)))
+        logs: Tensor = of_shards(
+            lambda local: log_on_support(local).to(output_dtype(input, dtype)),
+            p, (), dim, dtype, elementwise=True,
+        )  # fmt: skip
+        return logs
     dtype = output_dtype(input, dtype)
     if not isinstance(alpha, Tensor) and alpha == 1:
         if input.numel() == 0:
@@ -308,3 +340,54 @@ def log_entmax(
 def log_sparsemax(input: Tensor, dim: int = -1, *, dtype: torch.dtype | None = None) -> Tensor:
     """log of :func:`sparsemax`, as :func:`log_entmax`."""
     return log_entmax(input, 2.0, dim, dtype=dtype)
+
+
+def log_entmax_topk(
+    input: Tensor,
+    k: int,
+    alpha: Alpha = 1.5,
+    dim: int = -1,
+    *,
+    dtype: torch.dtype | None = None,
+) -> LogTopK:
+    """The k largest of :func:`log_entmax` and their classes: all that a step of beam search needs.
+
+    The order is that of the logits. Where the support is small nothing as large as `input` is made
+    (on CPU, without gradients), which makes it faster than :func:`torch.log_softmax` and
+    :func:`torch.topk`.
+
+    Args:
+        input: logits, any shape.
+        k: how many, at most the classes there are.
+        alpha, dim, dtype: as for :func:`entmax`.
+    """
+    check_topk(input, k, dim)
+    alpha = check_parameter(alpha, above=0.0)
+    wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
+    if (
+        not isinstance(alpha, Tensor)
+        and alpha > 1
+        and not wide.requires_grad
+        and wide.dim()
+        and wide.numel()
+        and wide.shape[dim] >= NARROW
+        and runs_eagerly_on_cpu(wide)
+    ):
+        z = wide.movedim(dim, -1)
+        made = entmax_rows_topk(z.reshape(-1, z.shape[-1]), alpha, k)
+        values, classes = (one.reshape((*z.shape[:-1], k)).movedim(-1, dim) for one in made)
+        return LogTopK(values.to(output_dtype(input, dtype)), classes)
+    return topk_of(input, log_entmax(input, alpha, dim, dtype=dtype), k, dim)
+
+
+def check_topk(input: Tensor, k: int, dim: int) -> None:
+    check_floating(input)
+    classes = input.shape[dim] if input.dim() else 1
+    if not 1 <= k <= classes:
+        raise UncorkError(f"k must be between 1 and the {classes} classes along dim={dim}, got {k}")
+
+
+def topk_of(input: Tensor, log_p: Tensor, k: int, dim: int) -> LogTopK:
+    """By the logits' order, which many log-probabilities of −inf have lost."""
+    indices = input.detach().topk(k, dim).indices
+    return LogTopK(log_p.gather(dim, indices), indices)

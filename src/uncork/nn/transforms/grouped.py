@@ -41,16 +41,8 @@ def entmax_rows(z: Tensor, alpha: Alpha, logarithm: bool = False) -> Tensor:
 
 def _solve_some(z: Tensor, alpha: Alpha, out: Tensor, logarithm: bool) -> None:
     nothing = -torch.inf if logarithm else 0.0  # what an entry off the support gets
-    heads, tail = _split(z)
-    tops = heads.amax(-1)
-    if tail.shape[1]:
-        tops = torch.cat([tops, tail], 1)  # (R, groups + tail)
-    v, top = shifted(tops)
-    floor = _below(entmax_shift(v, alpha))
-    # Every entry that can be positive lies above this line (slack for rounding).
-    line = floor - _reach(alpha)
-    kept = (v[:, : heads.shape[1]] > line).sum(1)
-    sparse = (kept * _KEEP_AT_MOST <= heads.shape[1]) & top.squeeze(1).isfinite()
+    heads = split(z)[0]
+    tops, top, floor, kept, sparse = _filtered(z, alpha)
     if bool(sparse.all()):
         _solve_kept(z, alpha, floor, tops, top, kept, out.fill_(nothing), logarithm)
     elif not bool(sparse.any()):
@@ -64,6 +56,65 @@ def _solve_some(z: Tensor, alpha: Alpha, out: Tensor, logarithm: bool) -> None:
         alpha = _rows_of(alpha, many)
         guess = _sampled(heads[many], top[many], alpha)
         out[many] = _solve_full(z[many], alpha, top[many], floor[many], guess, part, logarithm)
+
+
+def _filtered(z: Tensor, alpha: Alpha) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """(maxima of the groups and then the tail, each row's maximum, a lower bound of s, how many
+    groups may hold support, whether these are few)."""
+    heads, tail = split(z)
+    tops = heads.amax(-1)
+    if tail.shape[1]:
+        tops = torch.cat([tops, tail], 1)  # (R, groups + tail)
+    v, top = shifted(tops)
+    floor = _below(entmax_shift(v, alpha))
+    # Every entry that can be positive lies above this line (slack for rounding).
+    line = floor - _reach(alpha)
+    kept = (v[:, : heads.shape[1]] > line).sum(1)
+    return tops, top, floor, kept, are_few(kept, heads.shape[1]) & top.squeeze(1).isfinite()
+
+
+def are_few(kept: Tensor, groups: int) -> Tensor:
+    """Whether to gather the groups that are kept, rather than to take the whole row."""
+    return kept * _KEEP_AT_MOST <= groups
+
+
+def entmax_rows_topk(z: Tensor, alpha: float, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest log p of each row and their classes, largest first.  z (R, n) → (R, k) twice.
+
+    Where the support is small nothing as wide as the row is made.
+    """
+    values = z.new_empty(len(z), k)
+    classes = torch.empty(len(z), k, dtype=torch.int64)
+
+    def solve(rows: slice) -> None:
+        some = z[rows]
+        tops, top, floor, kept, sparse = _filtered(some, alpha)
+        if not bool(sparse.all()):
+            made = torch.empty_like(some)
+            _solve_some(some, alpha, made, True)
+            torch.topk(some, k, out=(values[rows], classes[rows]))
+            torch.gather(made, 1, classes[rows], out=values[rows])
+            return
+        groups = z.shape[1] // GROUP
+        most = max(int(kept.max()), min(k, groups))  # k groups hold the k largest
+        for part in blocks(len(some), most * GROUP + GROUP):
+            index = tops[part, :groups].topk(most, sorted=False).indices
+            v = gather(some[part], index).sub_(top[part])
+            place = v.topk(k).indices
+            classes[rows][part] = classes_at(place, index, groups)
+            _solve_narrow(v, alpha, floor[part])
+            values[rows][part] = log_in_place(v.gather(1, place))
+
+    over_rows(solve, *z.shape)
+    return values, classes
+
+
+def classes_at(place: Tensor, index: Tensor, groups: int) -> Tensor:
+    """Which classes stand at `place` (r, k) of what `gather` made of the groups `index`."""
+    width = index.shape[1]
+    group = place.div(GROUP, rounding_mode="floor")
+    own = index.gather(1, group.clamp(max=width - 1)) * GROUP + place % GROUP
+    return torch.where(group < width, own, place + (groups - width) * GROUP)
 
 
 def _sampled(heads: Tensor, top: Tensor, alpha: Alpha) -> Tensor:
@@ -89,7 +140,7 @@ def entmax_rows_vjp(p: Tensor, grad: Tensor, alpha: float) -> Tensor:
 
 
 def _vjp_some(p: Tensor, grad: Tensor, alpha: float, out: Tensor) -> Tensor:
-    heads = _split(p)[0]
+    heads = split(p)[0]
     # One group in eight tells a dense block of rows from a sparse one before all are looked at.
     probe = (heads[:, ::_SAMPLE].amax(-1) > 0).float().mean(1)
     if float(probe.min()) > 2 / _KEEP_AT_MOST:
@@ -110,7 +161,7 @@ def _vjp_some(p: Tensor, grad: Tensor, alpha: float, out: Tensor) -> Tensor:
     return out
 
 
-def _split(rows: Tensor) -> tuple[Tensor, Tensor]:
+def split(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Whole groups (R, groups, GROUP) and the few entries past the last one (R, < GROUP)."""
     whole = rows.shape[1] // GROUP * GROUP
     return rows[:, :whole].unflatten(1, (-1, GROUP)), rows[:, whole:]
@@ -133,16 +184,16 @@ def _rows_of(alpha: Alpha, index: Tensor | slice) -> Alpha:
     return alpha
 
 
-def _gather(rows: Tensor, index: Tensor) -> Tensor:
+def gather(rows: Tensor, index: Tensor) -> Tensor:
     """The groups `index` (r, G) of each row, then its tail: (r, G·GROUP + tail)."""
-    heads, tail = _split(rows)
+    heads, tail = split(rows)
     lines = torch.arange(rows.shape[0]).unsqueeze(1)
     narrow = heads[lines, index].flatten(1)
     return torch.cat([narrow, tail], 1) if tail.shape[1] else narrow
 
 
-def _scatter(out: Tensor, index: Tensor, narrow: Tensor) -> None:
-    heads, tail = _split(out)
+def scatter(out: Tensor, index: Tensor, narrow: Tensor) -> None:
+    heads, tail = split(out)
     lines = torch.arange(out.shape[0]).unsqueeze(1)
     width = index.shape[1] * GROUP
     heads[lines, index] = narrow[:, :width].unflatten(1, (index.shape[1], GROUP))
@@ -165,13 +216,17 @@ def _solve_kept(
     for rows in blocks(len(z), int(kept.max()) * GROUP + GROUP):
         keep = max(1, int(kept[rows].max()))
         index = tops[rows, :groups].topk(keep, sorted=False).indices
-        v = _gather(z[rows], index).sub_(top[rows])
+        v = gather(z[rows], index).sub_(top[rows])
         block_alpha = _rows_of(alpha, rows)
-        if not _solve_steep(v, block_alpha, v):
-            s = entmax_shift(v, block_alpha, start[rows])
-            _finish_block(v, s, block_alpha, v)
-        _scatter(out[rows], index, log_in_place(v) if logarithm else v)
+        _solve_narrow(v, block_alpha, start[rows])
+        scatter(out[rows], index, log_in_place(v) if logarithm else v)
     return out
+
+
+def _solve_narrow(v: Tensor, alpha: Alpha, start: Tensor) -> None:
+    """v, less each row's largest entry, becomes p."""
+    if not _solve_steep(v, alpha, v):
+        _finish_block(v, entmax_shift(v, alpha, start), alpha, v)
 
 
 def _solve_full(
@@ -248,9 +303,9 @@ def _vjp_kept(
     for rows in blocks(len(p), int(kept.max()) * GROUP + GROUP):
         keep = max(1, int(kept[rows].max()))
         index = tops[rows].topk(keep, sorted=False).indices
-        narrow = _gather(p[rows], index)
-        pulled = _gather(grad[rows], index)
-        _scatter(out[rows], index, _vjp(narrow, pulled, alpha, torch.empty_like(narrow), pulled))
+        narrow = gather(p[rows], index)
+        pulled = gather(grad[rows], index)
+        scatter(out[rows], index, _vjp(narrow, pulled, alpha, torch.empty_like(narrow), pulled))
     return out
 
 

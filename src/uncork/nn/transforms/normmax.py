@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from uncork.nn._autograd import apply, forward_mode
 from uncork.nn._rows import (
     Alpha,
+    blocks,
     check_floating,
     check_parameter,
     output_dtype,
     per_row,
     rows_back,
     rows_last,
+    runs_eagerly_on_cpu,
 )
+from uncork.nn._threads import over_rows
 from uncork.nn._torch import torch
-from uncork.nn.transforms.deformed import on_support
+from uncork.nn.transforms.deformed import on_support, power_sum, slopes
 from uncork.nn.transforms.operator import Bracket, as_operator
+from uncork.nn.transforms.pages import empty_like
+from uncork.nn.transforms.sharded import is_sharded, of_shards
 from uncork.nn.transforms.threshold import MOST_STEPS, shifted
 
 Tensor = torch.Tensor
@@ -29,9 +35,17 @@ def normmax_rows(z: Tensor, alpha: Alpha) -> Tensor:
     """z (..., n), alpha > 1 a float or (..., 1)  →  p (..., n). Masked rows give 0."""
     if z.numel() == 0:
         return z.clone()
+    if not isinstance(alpha, Tensor) and not torch.onnx.is_in_onnx_export():
+        made: Tensor = apply(Normmax, z, alpha)
+        return made
+    return _differentiated(z, alpha)
+
+
+def _differentiated(z: Tensor, alpha: Alpha) -> Tensor:
+    """By the rules of its parts: gradients in z and in a tensor α."""
     # p does not change when z is shifted, so the maximum is a constant to the gradient.
     v = z - shifted(z.detach())[1]
-    threshold = NormmaxThreshold.apply(v, alpha)
+    threshold = apply(NormmaxThreshold, v, alpha)
     base = (v - threshold).relu()
     support, w = on_support(base)
     power = torch.where(support, w.pow(1 / (alpha - 1)), base)  # off the support 0, or NaN
@@ -39,6 +53,76 @@ def normmax_rows(z: Tensor, alpha: Alpha) -> Tensor:
     return power / torch.where(total == 0, torch.ones_like(total), total)
 
 
+@forward_mode
+class Normmax(torch.autograd.Function):
+    """z (..., n), alpha > 1 a float  →  p (..., n). The Jacobian is a function of p alone."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(z: Tensor, alpha: float) -> Tensor:
+        if not runs_eagerly_on_cpu(z):
+            return _differentiated(z, alpha)
+        rows = z.reshape(-1, z.shape[-1])
+        out = empty_like(rows)
+
+        def some(piece: slice) -> None:
+            for block in blocks(*rows[piece].shape):
+                out[piece][block] = _differentiated(rows[piece][block], alpha)
+
+        over_rows(some, *rows.shape)
+        return out.reshape(z.shape)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.alpha = inputs[1]
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (p,) = ctx.saved_tensors
+        return normmax_vjp(p, grad, ctx.alpha), None
+
+    @staticmethod
+    def jvp(ctx: Any, dz: Tensor, _: None) -> Tensor:
+        (p,) = ctx.saved_tensors
+        return normmax_vjp(p, dz, ctx.alpha)  # the Jacobian is symmetric
+
+
+def normmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
+    """(I − p1ᵀ) diag(s) (I − 1pᵀ) grad with s = p^{2−α} ‖p‖_α^{α−1}/(α−1), differentiable in both.
+
+    Since w = (p/‖p‖_α)^{α−1}, and p moves by p/((α−1) w) times what its own z − t does.
+    """
+    if (
+        isinstance(alpha, Tensor)
+        or torch.is_grad_enabled()
+        or not runs_eagerly_on_cpu(p, grad)
+        or not p.numel()
+    ):
+        return _vjp(p, grad, alpha)
+    shape = p.shape
+    p, grad = p.reshape(-1, shape[-1]), grad.reshape(-1, shape[-1])
+    out = empty_like(p)
+
+    def some(piece: slice) -> None:
+        for block in blocks(*p[piece].shape):
+            out[piece][block] = _vjp(p[piece][block], grad[piece][block], alpha)
+
+    over_rows(some, *p.shape)
+    return out.reshape(shape)
+
+
+def _vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
+    norm = power_sum(p, alpha)
+    norm = torch.where(norm == 0, torch.ones_like(norm), norm)  # masked rows
+    scale = norm.pow((alpha - 1) / alpha) / (alpha - 1)
+    pushed = slopes(p, alpha) * (scale * (grad - (p * grad).sum(-1, keepdim=True)))
+    return pushed - p * pushed.sum(-1, keepdim=True)
+
+
+@forward_mode
 class NormmaxThreshold(torch.autograd.Function):
     """t with ‖[v − t]₊‖_β = 1.  v (..., n) with largest entry 0  →  t (..., 1)."""
 
@@ -136,6 +220,15 @@ def normmax(
     """
     check_floating(input)
     alpha = check_parameter(alpha, above=1.0)
+    if is_sharded(input):
+        sharded: Tensor = of_shards(
+            lambda local, alpha: normmax(local, alpha, dim, dtype=dtype),
+            input,
+            (alpha,),
+            dim,
+            dtype,
+        )
+        return sharded
     dtype = output_dtype(input, dtype)
     z = rows_last(input, dim, dtype)
     p = normmax_rows(z, per_row(alpha, input, dim, z, "alpha"))

@@ -1,0 +1,116 @@
+"""Log-probabilities for decoding: the fast ways on CPU give what the plain ones give."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import uncork.nn.functional as F  # noqa: E402
+from uncork import UncorkError  # noqa: E402
+
+ALPHAS = [1.25, 1.5, 2.0, 3.0]
+WIDTHS = [7, 600, 2053]  # narrow; few groups; many of them and a tail
+
+
+def rows(width, dtype=torch.float32):
+    """Sparse, dense, and one whose largest entries are past the last whole group."""
+    z = 3 * torch.randn(6, width, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    z[1] *= 0.01
+    z[2, -1], z[2, -2] = 30.0, 29.5
+    z[3, : width // 2] = -torch.inf
+    return z
+
+
+def plain_log_alpha_relu(z, alpha, tau):
+    """As it is where gradients are asked for."""
+    return F.log_alpha_relu(z.detach().clone().requires_grad_(), alpha, tau).detach()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("tau", [-0.5, 0.2, 4.0])
+def test_log_alpha_relu_without_gradients_is_that_with_them(width, alpha, tau):
+    z = rows(width)
+    torch.testing.assert_close(
+        F.log_alpha_relu(z, alpha, tau), plain_log_alpha_relu(z, alpha, tau), atol=1e-5, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_log_alpha_relu_where_squares_leave_the_range(scale):
+    z = rows(600)[[0, 1, 2, 4]].abs() * scale
+    torch.testing.assert_close(
+        F.log_alpha_relu(z, 1.5), plain_log_alpha_relu(z, 1.5, 0.0), atol=1e-5, rtol=1e-5
+    )
+
+
+def held_to_topk(found, log_p, z, k, dim=-1):
+    torch.testing.assert_close(found.indices, z.topk(k, dim).indices)
+    expected = log_p.gather(dim, found.indices)
+    # The edge of the support, where a logarithm is steep: to the last bit of p.
+    torch.testing.assert_close(found.values.exp(), expected.exp(), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("alpha", [1.0, *ALPHAS])
+@pytest.mark.parametrize("k", [1, 5])
+def test_the_best_classes_are_those_of_all_log_probabilities(width, alpha, k):
+    z = rows(width, torch.float64)
+    held_to_topk(F.log_entmax_topk(z, k, alpha), F.log_entmax(z, alpha), z, k)
+    if alpha > 1:
+        found = F.log_alpha_relu_topk(z, k, alpha, 0.2)
+        held_to_topk(found, F.log_alpha_relu(z, alpha, 0.2), z, k)
+
+
+@pytest.mark.parametrize("topk", [F.log_entmax_topk, F.log_alpha_relu_topk])
+def test_more_than_the_support_are_filled_up_by_the_logits_order(topk):
+    z = torch.arange(1000.0).flip(0).repeat(2, 1)
+    z[1] = z[1].flip(0)
+    found = topk(z, 40) if topk is F.log_entmax_topk else topk(z, 40, 1.5, 499.0)
+    assert found.indices[0].tolist() == list(range(40))
+    assert found.indices[1].tolist() == list(range(999, 959, -1))
+    assert (found.values[:, 10:] == -torch.inf).all()
+
+
+@pytest.mark.parametrize("topk", [F.log_entmax_topk, F.log_alpha_relu_topk])
+def test_along_any_dimension_and_in_sixteen_bits(topk):
+    z = rows(600).to(torch.bfloat16) + torch.arange(600) * 0.01  # no two alike
+    along = z.t().contiguous()
+    found, expected = topk(along, 3, dim=0), topk(z, 3)
+    torch.testing.assert_close(found.values, expected.values.t())
+    assert torch.equal(found.indices, expected.indices.t())
+    assert topk(z.bfloat16(), 3).values.dtype == torch.bfloat16
+
+
+def test_the_best_classes_log_probabilities_have_gradients():
+    z = rows(600, torch.float64)[:3].requires_grad_()
+    for topk, full in (
+        (F.log_entmax_topk, F.log_entmax), (F.log_alpha_relu_topk, F.log_alpha_relu)
+    ):  # fmt: skip
+        found = topk(z, 1)
+        expected = torch.autograd.grad(full(z).gather(-1, found.indices).sum(), z)
+        torch.testing.assert_close(torch.autograd.grad(found.values.sum(), z), expected)
+
+
+@pytest.mark.parametrize("topk", [F.log_entmax_topk, F.log_alpha_relu_topk])
+@pytest.mark.parametrize("k", [0, 8])
+def test_more_classes_than_there_are_is_refused(topk, k):
+    with pytest.raises(UncorkError, match="between 1 and the 7 classes"):
+        topk(rows(7), k)
+
+
+def test_a_row_of_nan_is_nan():
+    z = rows(2053)
+    z[4, 5] = torch.nan
+    for topk in (F.log_entmax_topk, F.log_alpha_relu_topk):
+        values = topk(z, 3).values
+        assert values[4].isnan().all()
+        assert not values[torch.arange(6) != 4].isnan().any()
+
+
+def test_a_step_of_beam_search_is_the_same_from_each_beams_best():
+    from benchmarks.nn_decoding import from_all, from_best
+
+    z, scores = rows(2053, torch.float64), torch.linspace(-2, 0, 6).double().unsqueeze(1)
+    torch.testing.assert_close(
+        from_best(z, scores, 2, F.log_entmax_topk), from_all(z, scores, 2, F.log_entmax)
+    )
