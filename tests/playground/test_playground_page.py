@@ -102,6 +102,28 @@ def test_examples_show_what_they_promise(
     assert watched.sentence().startswith(sentence)
 
 
+def test_label_sets_are_drawn_counted_and_linked_to(watch: Any, playground_file: Path) -> None:
+    watched = watch().open(playground_file)
+    page = watched.page
+    page.get_by_role("button", name="Label sets").click()
+    shows(page, "#sentence", "11 of 16 label sets can be predicted; never D alone.")
+    assert page.locator("#inputs .half").count() == 4
+    assert page.inner_text("#rankings-formula") == "11"
+    assert page.locator("#orders button:disabled").all_inner_texts() == [
+        "D", "CD", "ABC", "BCD", "ABCD",
+    ]  # fmt: skip
+    page.get_by_role("button", name="A, B and D", exact=True).click()
+    shows(page, "#inputs-caption", "predicts A, B and D.")
+    assert page.locator("#inputs .cell").count() == 1
+    link = page.get_attribute("#link", "href")
+    page.check('input[name="mode"][value="argmax"]')
+    shows(page, "#sentence", "can")
+    assert page.locator("#inputs .half").count() == 0
+    watched.open(playground_file, link)
+    page.reload()
+    shows(page, "#sentence", "11 of 16 label sets")
+
+
 def test_bias_box_and_prevention_decide_too(watch: Any, playground_file: Path) -> None:
     watched = watch().open(playground_file)
     page = watched.page

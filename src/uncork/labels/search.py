@@ -12,9 +12,9 @@ Every Hessian is at most AᵀA + ω²I, whichever set it is of, so its inverse i
 of all sets, a step of one never overshoots, and a step for all of them is two products. Steps are
 accelerated (Nesterov, restarted where the direction turns). What is found is only proposed.
 
-Where sides are open (x ≥ 0, say), inputs may be long, and long ones leave the offsets behind. There a
-base u₀ with every label off by far is found once, and each set is first tried at u₀ and a step along
-its own labels: one product for all sets, which decides nearly all that are feasible (`_guess`).
+Where sides are open (x ≥ 0, say), inputs may be long, and long ones leave the offsets behind. There
+a base u₀ with every label off by far is found once, and each set is first tried at u₀ and a step
+along its own labels: one product for all sets decides nearly all that are feasible (`_guess`).
 """
 
 from __future__ import annotations
