@@ -17,7 +17,7 @@ NAMES = [name for names in COMMANDS.values() for name in names]
 # A line of a block, or a span of code in the text: `uncork audit model.onnx --report audit.html`.
 SHOWN = re.compile(rf"(?:^(?:    )?(?:\$ )?|`)uncork ({'|'.join(NAMES)})\b([^`\n#]*)", re.M)
 # What the reader types in place of our example is not an option of that command.
-OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][a-z-]*")
+OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][a-z0-9-]*")
 
 
 @cache
