@@ -46,6 +46,13 @@ def shows(page: Any, selector: str, text: str) -> None:
     expect(page.locator(selector)).to_contain_text(text)
 
 
+def shown(page: Any, selector: str, count: int) -> None:
+    """Wait until there are so many."""
+    from playwright.sync_api import expect
+
+    expect(page.locator(selector)).to_have_count(count)
+
+
 RED = "rgb(163, 22, 63)"
 
 
@@ -107,18 +114,17 @@ def test_label_sets_are_drawn_counted_and_linked_to(watch: Any, playground_file:
     page = watched.page
     page.get_by_role("button", name="Label sets").click()
     shows(page, "#sentence", "11 of 16 label sets can be predicted; never D alone.")
-    assert page.locator("#inputs .half").count() == 4
-    assert page.inner_text("#rankings-formula") == "11"
+    shown(page, "#inputs .half", 4)
+    shows(page, "#rankings-formula", "11")
     assert page.locator("#orders button:disabled").all_inner_texts() == [
         "D", "CD", "ABC", "BCD", "ABCD",
     ]  # fmt: skip
     page.get_by_role("button", name="A, B and D", exact=True).click()
     shows(page, "#inputs-caption", "predicts A, B and D.")
-    assert page.locator("#inputs .cell").count() == 1
+    shown(page, "#inputs .cell", 1)
     link = page.get_attribute("#link", "href")
     page.check('input[name="mode"][value="argmax"]')
-    shows(page, "#sentence", "can")
-    assert page.locator("#inputs .half").count() == 0
+    shown(page, "#inputs .half", 0)
     watched.open(playground_file, link)
     page.reload()
     shows(page, "#sentence", "11 of 16 label sets")
