@@ -34,6 +34,9 @@ from uncork import Audit, Box, Head, Image, UncorkError, audit, verify
 from uncork.activations.recording import State
 from uncork.activations.statistics import Statistics
 from uncork.domain.file import read_domain, write_domain
+from uncork.labels import LabelSets, decide_sets
+from uncork.labels.archive import read_label_audit, write_label_audit
+from uncork.labels.verify import verify_sets
 from uncork.loading import describe, find
 from uncork.reach import best_rank, highest_probability
 from uncork.reach.certificates import Certificates, check_certificates, read_certificates
@@ -92,6 +95,10 @@ def checks(folder: Path) -> dict[str, tuple[Path, Check]]:
     write_reach(proofs, folder / "reach.npz")
     found["reach.npz"] = folder / "reach.npz", lambda path: (
         check_certificates(read_certificates(path, head), head, jobs=1) and None)  # fmt: skip
+    sets = LabelSets.of(head.classes, [[], [0], [1, 2], [14]])
+    write_label_audit(decide_sets(head, sets, jobs=1, device="cpu"), folder / "labels.npz")
+    found["labels.npz"] = folder / "labels.npz", lambda path: (
+        verify_sets(read_label_audit(path, head), head).ok and None)  # fmt: skip
     write_domain(folder / "domain.npz", seen.domain, {"made": "here"})
     found["domain.npz"] = folder / "domain.npz", lambda path: read_domain(path) and None
     State(folder / "state.npz").save("model", 3, Statistics(3, 16))

@@ -46,6 +46,7 @@ def test_a_plain_layer_of_the_same_size_does_not_have_them_all() -> None:
     assert found.counts["infeasible"] > 40
 
 
+@pytest.mark.slow
 def test_only_the_free_columns_train() -> None:
     layer = unn.KActiveLinear(7, 9, 2)
     assert [name for name, _ in layer.named_parameters()] == ["slack"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 import uncork
 from uncork import Box, Head, Unbounded
 from uncork.auditing.search.reference import braid_reflect
+from uncork.labels import LabelSets, decide_sets
 from uncork.theory import counting
 from uncork.theory.braid import rankings
+from uncork.theory.label_sets import label_sets
 
 Generator = np.random.Generator
 
@@ -181,3 +184,30 @@ def test_a_single_class_always_wins(geometry: Any, bias: list[float] | None) -> 
     head = {"weight": [[0, 0]], "bias": bias, "box": 1}
     assert geometry("(head) => uncorkGeometry.judge(head)", head)[0]["verdict"] == "argmaxable"
     assert len(geometry("(head) => uncorkGeometry.rankings(head)", head)) == 1
+
+
+@pytest.mark.slow
+def test_playground_and_uncork_find_the_same_label_sets(geometry: Any) -> None:
+    for head in random_heads(40, 4, seed=29):
+        every = [
+            s
+            for k in range(head.classes + 1)
+            for s in itertools.combinations(range(head.classes), k)
+        ]
+        decided = decide_sets(head, LabelSets.of(head.classes, every), jobs=1)
+        assert not len(decided.undecided)
+        found = geometry("uncorkGeometry.labelSets", as_json(head))
+        assert [tuple(s["on"]) for s in found] == [every[k] for k in decided.feasible], head
+
+
+def test_the_playgrounds_count_of_label_sets_is_covers(geometry: Any) -> None:
+    for labels, bias in itertools.product(range(1, 11), (False, True)):
+        counted = geometry("uncorkGeometry.labelFormula", labels, bias)
+        assert counted == label_sets(labels, 2, bias=bias)
+
+
+def test_a_witness_of_a_label_set_has_exactly_its_labels_on(geometry: Any) -> None:
+    head = random_heads(1, 4, seed=1)[0]
+    for found in geometry("uncorkGeometry.labelSets", as_json(head)):
+        z = head.rows(0, head.classes) @ np.array(found["witness"]) + head.offsets
+        assert np.flatnonzero(z > 0).tolist() == found["on"]

@@ -46,6 +46,13 @@ def shows(page: Any, selector: str, text: str) -> None:
     expect(page.locator(selector)).to_contain_text(text)
 
 
+def shown(page: Any, selector: str, count: int) -> None:
+    """Wait until there are so many."""
+    from playwright.sync_api import expect
+
+    expect(page.locator(selector)).to_have_count(count)
+
+
 RED = "rgb(163, 22, 63)"
 
 
@@ -100,6 +107,27 @@ def test_examples_show_what_they_promise(
     shows(page, "#rankings-found", rankings)
     assert page.inner_text("#rankings-formula") == formula
     assert watched.sentence().startswith(sentence)
+
+
+def test_label_sets_are_drawn_counted_and_linked_to(watch: Any, playground_file: Path) -> None:
+    watched = watch().open(playground_file)
+    page = watched.page
+    page.get_by_role("button", name="Label sets").click()
+    shows(page, "#sentence", "11 of 16 label sets can be predicted; never D alone.")
+    shown(page, "#inputs .half", 4)
+    shows(page, "#rankings-formula", "11")
+    assert page.locator("#orders button:disabled").all_inner_texts() == [
+        "D", "CD", "ABC", "BCD", "ABCD",
+    ]  # fmt: skip
+    page.get_by_role("button", name="A, B and D", exact=True).click()
+    shows(page, "#inputs-caption", "predicts A, B and D.")
+    shown(page, "#inputs .cell", 1)
+    link = page.get_attribute("#link", "href")
+    page.check('input[name="mode"][value="argmax"]')
+    shown(page, "#inputs .half", 0)
+    watched.open(playground_file, link)
+    page.reload()
+    shows(page, "#sentence", "11 of 16 label sets")
 
 
 def test_bias_box_and_prevention_decide_too(watch: Any, playground_file: Path) -> None:

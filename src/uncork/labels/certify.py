@@ -372,6 +372,8 @@ class LabelCertifier:
                 slack = seen.constant_error
             zero = np.zeros_like(wanted)
             best = float(np.fmin(best, upper_bound(self.base, wanted, zero, seen.constant, slack)))
+            if best <= 0:  # proven; where 0 is in the domain, no other wish gives a lower bound
+                break
         return best
 
     def _absorber(self, labels: np.ndarray) -> _Absorber | None:

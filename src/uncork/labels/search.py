@@ -11,6 +11,10 @@ If every s_i (a_i·u + c_i) is positive on the way, u is a witness. If not, the 
 Every Hessian is at most AᵀA + ω²I, whichever set it is of, so its inverse is the one preconditioner
 of all sets, a step of one never overshoots, and a step for all of them is two products. Steps are
 accelerated (Nesterov, restarted where the direction turns). What is found is only proposed.
+
+Where sides are open (x ≥ 0, say), inputs may be long, and long ones leave the offsets behind. There
+a base u₀ with every label off by far is found once, and each set is first tried at u₀ and a step
+along its own labels: one product for all sets decides nearly all that are feasible (`_guess`).
 """
 
 from __future__ import annotations
@@ -36,6 +40,9 @@ _MARGIN = 0.03  # m, as a share of how large offsets or logits are
 _SIDES = 1.0  # ω, as a share of how large the rows are
 _INSIDE = 1 - 1e-6
 _AGAIN = 6  # steps until a set whose proposal was refused is proposed once more
+_FAR = 12.0  # m where sides are open, as a share of how large offsets are
+_CLIPPED = 3  # every so many steps the nearest input of the domain is looked at too
+_BASES = (1.0, 2.0, 8.0)  # how many times the base a guess begins at
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,19 @@ class LabelSearch:
         if backend.dtype == np.float32:
             self.coarse = _Problem(self, rows, inverse, np.float32)
         self.chunk = max(16, _BYTES // (4 * self.labels))
+        self.margins = (self.margin,) if self.any_length else (self.margin, self.margin / 30)
+        self.base_input: np.ndarray | None = None  # (latent,)
+        if self._is_open:
+            self.far = _FAR * float(np.median(np.abs(self.offsets[self.offsets != 0])))
+            self.margins = (self.far, *self.margins)
+            self.base_input = self._all_off(self.far)
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether the domain has sides on some ways out, and none on others."""
+        sides = np.concatenate([np.isfinite(self.lower), np.isfinite(self.upper)])
+        flat = self.outline.has_sides and not self.outline.is_round and not self.any_length
+        return bool(flat and sides.any() and not sides.all() and self.offsets.any())
 
     def _margin(self, rows: np.ndarray) -> float:
         """m: small beside what decides."""
@@ -150,11 +170,49 @@ class LabelSearch:
                 return
             part = sets[start : start + self.chunk]
             left = len(part)
-            for margin in (self.margin, self.margin / 30):
-                part = self._descend(signs_of, part, margin, settle, late)
-                if self.any_length or not len(part) or late():
+            if self.base_input is not None:
+                part = self._guess(signs_of, part, settle)
+            for margin in self.margins:
+                if not len(part) or late():
                     break
+                part = self._descend(signs_of, part, margin, settle, late)
             yield left - len(part)
+
+    def _all_off(self, margin: float) -> np.ndarray:
+        """An input with every label off by about as much as the margin, if there is one."""
+        problem, backend = self.coarse, self.backend
+        state = _State(problem, np.full((1, self.labels), -1, dtype=np.int8), margin)
+        for _ in range(_STEPS):
+            looked = problem.look(state.v, state.signs, margin)
+            if float(backend.get(looked.left)[0]) < _NEARLY:
+                break
+            problem.advance(state, looked)
+        return np.asarray(backend.get(self.inside(state.v))[0])
+
+    def _guess(
+        self,
+        signs_of: Callable[[np.ndarray], np.ndarray],
+        sets: np.ndarray,
+        settle: Callable[[Proposed, np.ndarray], np.ndarray],
+    ) -> np.ndarray:
+        """The sets left after trying the base and a step along the labels that are to be on."""
+        problem, backend = self.coarse, self.backend
+        signs = signs_of(sets)
+        for share in _BASES:
+            for whitened in (True, False):
+                if not len(sets):
+                    return sets
+                held = problem.held(signs)
+                u = problem.guess(held, share, whitened)
+                winning = np.flatnonzero(backend.get(problem.lowest(u, held)) > 0)
+                if not len(winning):
+                    continue
+                inputs = self.proposed(backend.get(u[backend.index(winning)]))
+                accepted = settle(Proposed(sets[winning], inputs), signs[winning])
+                live = np.ones(len(sets), dtype=bool)
+                live[winning[accepted]] = False
+                sets, signs = sets[live], signs[live]
+        return sets
 
     def _descend(
         self,
@@ -174,6 +232,9 @@ class LabelSearch:
                 break
             looked = problem.look(state.v, state.signs, margin)
             lowest, nearly = backend.get(looked.lowest), backend.get(looked.nearly)
+            if self.base_input is not None and step % _CLIPPED == _CLIPPED - 1:
+                clipped = problem.lowest(self.inside(state.v), state.signs)
+                lowest = np.maximum(lowest, backend.get(clipped))
             settled = np.zeros(len(sets), dtype=bool)
             winning = np.flatnonzero((lowest > 0) & (waits <= step))
             if len(winning):
@@ -237,8 +298,7 @@ class _State:
     """Inputs of a chunk: where they are, and where the next step is taken from."""
 
     def __init__(self, problem: _Problem, signs: np.ndarray, margin: float, u: Any = None) -> None:
-        put, xp = problem.search.backend.put, problem.search.backend.xp
-        self.signs = xp.astype(put(signs.astype(np.float32)), problem.kind)
+        self.signs = problem.held(signs)
         self.v = problem.start(self.signs, margin) if u is None else u
         self.u = self.v
         self.t = 1.0
@@ -278,6 +338,41 @@ class _Problem:
         far = xp.max(short, axis=1, keepdims=True) / xp.where(gain > 0, gain, xp.ones_like(gain))
         far = xp.where(xp.isfinite(far) & (gain > 0), far, xp.zeros_like(far))
         return search.inside(u + far * along)
+
+    def held(self, signs: np.ndarray) -> Any:
+        """Signs as numbers on the backend."""
+        backend = self.search.backend
+        return backend.xp.astype(backend.put(signs.astype(np.float32)), self.kind)
+
+    def guess(self, signs: Any, share: float, whitened: bool) -> Any:
+        """The base, and from there as far along the labels that are on as they need: along the
+        sum of their rows or its whitened form, the ways that are open."""
+        search, xp = self.search, self.search.backend.xp
+        assert search.base_input is not None
+        base = xp.astype(search.backend.put(share * search.base_input), self.kind)
+        on = xp.astype(signs > 0, self.kind)
+        along = on @ self.rows
+        if whitened:
+            along = along @ self.inverse
+        shut = (
+            search.backend.put(np.isfinite(search.lower)),
+            search.backend.put(np.isfinite(search.upper)),
+        )
+        none = xp.zeros_like(along)
+        along = xp.where((shut[0] & (along < 0)) | (shut[1] & (along > 0)), none, along)
+        response = along @ self.rows.T
+        gain = xp.min(xp.where(on > 0, response, xp.full_like(response, np.inf)), axis=1)
+        short = search.far - self.offsets - self.rows @ base
+        short = xp.max(xp.where(on > 0, short, xp.full_like(on, -np.inf)), axis=1)
+        far = short / xp.where(gain > 0, gain, xp.ones_like(gain))
+        far = xp.where(xp.isfinite(far) & (gain > 0), far, xp.zeros_like(far))
+        return search.inside(base + far[:, None] * along)
+
+    def lowest(self, u: Any, signs: Any) -> Any:
+        """min s_i z_i of each row: (n,)."""
+        xp = self.search.backend.xp
+        signed = signs * (u @ self.rows.T + self.offsets)
+        return xp.min(xp.where(signs != 0, signed, xp.full_like(signed, np.inf)), axis=1)
 
     def look(self, v: Any, signs: Any, margin: float) -> _Looked:
         search, xp = self.search, self.search.backend.xp

@@ -248,6 +248,33 @@ const uncorkGeometry = (() => {
     return [...found.values()].sort((a, b) => compare(a.order, b.order));
   }
 
+  /* Every set of labels with z_i > 0 exactly for its labels and z_i < 0 for all others at some input:
+     the labels, a witness, and whether its region is bounded. */
+  function labelSets(head) {
+    const rows = rowsOf(head);
+    let cells = solve(sidesOf(head));
+    for (const row of rows) {
+      cells = cells.flatMap((cell) =>
+        [clip(cell, row), clip(cell, negative(row))].filter((part) => part !== null));
+    }
+    const found = new Map();
+    for (const cell of cells) {
+      const inside = middle(cell);
+      const on = rows.flatMap((row, i) => (dot(row, inside) > 0n ? [i] : []));
+      const bounded = cell.edges.every(({ ray }) => ray[2] !== 0n);
+      const earlier = found.get(on.join());
+      if (earlier) earlier.bounded &&= bounded;
+      else found.set(on.join(), { on, witness: point(inside), bounded });
+    }
+    return [...found.values()].sort((a, b) => a.on.length - b.on.length || compare(a.on, b.on));
+  }
+
+  /* How many of them labels in general position have with two features (Cover;
+     uncork.theory.label_sets has the general case). */
+  function labelFormula(labels, bias) {
+    return bias ? 1 + labels + (labels * (labels - 1)) / 2 : 2 * labels;
+  }
+
   function compare(a, b) {
     const k = a.findIndex((value, index) => value !== b[index]);
     return k < 0 ? 0 : a[k] - b[k];
@@ -316,6 +343,15 @@ const uncorkGeometry = (() => {
     }, polygon);
   }
 
+  /* For pictures: where exactly these labels are on, within a polygon. */
+  function labelRegion(head, on, polygon) {
+    return head.weight.reduce((left, w, i) => {
+      const side = on.includes(i) ? 1 : -1;
+      const offset = head.bias ? head.bias[i] : 0;
+      return left.length ? cut(left, w.map((v) => side * v), side * offset) : left;
+    }, polygon);
+  }
+
   /* For pictures: corners of the convex hull, counter-clockwise (Andrew's monotone chain). */
   function hull(points) {
     const sorted = [...points].sort((p, q) => p[0] - q[0] || p[1] - q[1]);
@@ -333,5 +369,6 @@ const uncorkGeometry = (() => {
 
   return {
     judge, rankings, formula, factorial, logits, reflect, cut, region, hull,
+    labelSets, labelFormula, labelRegion,
   };
 })();

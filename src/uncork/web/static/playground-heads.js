@@ -16,6 +16,9 @@ const uncorkHeads = (() => {
     { name: "Equal norms", title: "Ten classes on a circle: every class wins, few rankings exist",
       rows: [...Array(MOST)].map((_, k) => [2 * Math.cos(2.4 * k), 2 * Math.sin(2.4 * k), 0]),
       prevention: "norm" },
+    { name: "Label sets", title: "Labels that are each on where z > 0: 11 of 16 sets of them exist",
+      rows: [[1, 1.5, -1], [1.25, -1, -0.75], [-1.5, 0.25, -1], [0.5, 0.375, -1.25]], bias: true,
+      mode: "labels" },
   ];
 
   /* To the grid that handles move on: whole numbers of 1/64, so that vectors can meet exactly. */
@@ -26,7 +29,8 @@ const uncorkHeads = (() => {
   /* The state as text for a link, and back. */
   function written(state) {
     const rows = state.classes.map(({ w, b }) => [...w, b].join(",")).join(";");
-    return `w=${rows}&bias=${Number(state.bias)}&prevention=${state.prevention}&box=${state.box ?? ""}`;
+    const mode = state.mode === "labels" ? "&mode=labels" : "";
+    return `w=${rows}&bias=${Number(state.bias)}&prevention=${state.prevention}&box=${state.box ?? ""}${mode}`;
   }
 
   function read(text) {
@@ -39,6 +43,7 @@ const uncorkHeads = (() => {
     return {
       rows, bias: given.get("bias") === "1", box: box > 0 && box <= 1e6 ? box : null,
       prevention: ["norm", "bias"].includes(prevention) ? prevention : "none",
+      mode: given.get("mode") === "labels" ? "labels" : "argmax",
     };
   }
 

@@ -124,8 +124,8 @@ const uncorkView = (() => {
   function drawWeights(panel, shown) {
     const { head, names, verdicts, probe, winner, blocked } = shown;
     panel.clear();
-    panel.polygon(geometry.hull(head.weight), "hull");
-    const corners = geometry.hull(head.weight);
+    const corners = shown.mode === "labels" ? [] : geometry.hull(head.weight);
+    panel.polygon(corners, "hull");
     if (corners.length === 2) panel.line(corners[0], corners[1], "hull");
     if (shown.radius) {
       const [cx, cy] = panel.at([0, 0]);
@@ -136,10 +136,10 @@ const uncorkView = (() => {
       if (points.length === 2) panel.line(points[0], points[1], "triangle");
       panel.polygon(points, "triangle");
     }
-    if (!head.bias && winner !== null && Math.hypot(...probe) > 0) drawSupport(panel, shown);
+    if (shown.mode !== "labels" && !head.bias && winner !== null && Math.hypot(...probe) > 0) drawSupport(panel, shown);
     const keys = new Set();
     head.weight.forEach((w, i) => {
-      const lost = verdicts[i].verdict === "unargmaxable";
+      const { lost } = verdicts[i];
       const kind = lost ? "lost" : `class-${shown.colours[i]}`;
       const group = panel.add("g", { class: kind });
       const [x1, y1] = panel.at([0, 0]), [x2, y2] = panel.at(w);
@@ -156,7 +156,8 @@ const uncorkView = (() => {
       handle.dataset.class = i;
       handle.dataset.verdict = verdicts[i].verdict;
       const where = w.map(uncorkWords.figures).join(", ");
-      handle.setAttribute("aria-label", `Class ${names[i]}, weights ${where}: ${verdicts[i].verdict}`);
+      const noun = shown.mode === "labels" ? "Label" : "Class";
+      handle.setAttribute("aria-label", `${noun} ${names[i]}, weights ${where}: ${verdicts[i].verdict}`);
       place(panel, handle, w);
     });
     panel.keep(keys);
@@ -174,8 +175,40 @@ const uncorkView = (() => {
   }
 
   function drawInputs(panel, shown) {
-    const { head, names, verdicts, probe } = shown;
     panel.clear();
+    if (shown.mode === "labels") drawSets(panel, shown);
+    else drawWinners(panel, shown);
+    const handle = panel.handle("probe", () => shown.makeHandle("probe"));
+    handle.setAttribute("class", "handle probe");
+    handle.setAttribute("aria-label", `Input x at ${shown.probe.map(uncorkWords.figures).join(", ")}`);
+    place(panel, handle, shown.probe);
+  }
+
+  /* The half-plane of every label, laid over one another, and each label set where it is output. */
+  function drawSets(panel, { head, names, colours, sets, chosenSet }) {
+    const within = head.box === null ? panel.square : boxed(head.box, panel.extent);
+    head.weight.forEach((w, i) => {
+      const offset = head.bias ? head.bias[i] : 0;
+      panel.polygon(geometry.cut(panel.square, w, offset), `half class-${colours[i]}`);
+    });
+    head.weight.forEach((w, i) => {
+      const ends = panel.crossing(w, head.bias ? head.bias[i] : 0);
+      if (!ends || Math.hypot(...w) === 0) return;
+      panel.line(ends[0], ends[1], `wall of-label class-${colours[i]}`);
+      nameWall(panel, ends, `${names[i]}=0`);
+    });
+    if (chosenSet) panel.polygon(geometry.labelRegion(head, chosenSet, within), "cell");
+    if (head.box !== null) drawBox(panel, head.box);
+    for (const { on } of sets) {
+      const polygon = geometry.labelRegion(head, on, within);
+      if (polygon.length < 3) continue;
+      const [x, y] = panel.at(centre(polygon));
+      panel.add("text", { class: "name-of-set", x, y }, uncorkWords.setName(names, on));
+    }
+  }
+
+  function drawWinners(panel, shown) {
+    const { head, names, verdicts } = shown;
     head.weight.forEach((_, t) => {
       if (verdicts[t].verdict === "unargmaxable" || verdicts[t].group[0] !== t) return;
       const polygon = geometry.region(head, t, panel.square);
@@ -197,10 +230,6 @@ const uncorkView = (() => {
       panel.add("text", { class: `name-of-region class-${shown.colours[t]}`, x, y }, label);
     });
     drawPath(panel, shown);
-    const handle = panel.handle("probe", () => shown.makeHandle("probe"));
-    handle.setAttribute("class", "handle probe");
-    handle.setAttribute("aria-label", `Input x at ${probe.map(uncorkWords.figures).join(", ")}`);
-    place(panel, handle, probe);
   }
 
   function drawWalls(panel, { head, names, wall }) {

@@ -84,6 +84,34 @@ const uncorkWords = (() => {
     return "Fewer than in general position: some lines coincide, are parallel, or meet in one point.";
   }
 
+  /* A label set as it is written: A without anything else, A and C, none. */
+  function setName(names, on) {
+    if (!on.length) return "∅";
+    const short = names.every((name) => [...name].length === 1);
+    return on.map((i) => names[i]).join(short ? "" : " + ");
+  }
+
+  /* The one sentence at the top where labels are predicted each by itself: [kind, text]. */
+  function labelSentence(names, sets) {
+    const all = 2 ** names.length;
+    const alone = names.filter((_, i) => !sets.some(({ on }) => on.length === 1 && on[0] === i));
+    if (sets.length === all) return ["", `All ${all} label sets can be predicted.`];
+    const start = `${sets.length} of ${all} label sets can be predicted`;
+    if (alone.length === 0) return ["", `${start}, every single label among them.`];
+    return ["lost", `${start}; never ${list(alone, "or")} alone.`];
+  }
+
+  function labelNote(head, sets) {
+    const formula = uncorkGeometry.labelFormula(head.weight.length, head.bias !== null);
+    const bounded = sets.filter((set) => set.bounded).length;
+    if (sets.length === formula) {
+      const inside = bounded ? `, ${bounded} of them in a bounded region` : "";
+      return `As many as labels in general position have${inside}.`;
+    }
+    if (head.box !== null && head.bias) return "The box cuts some of the regions off.";
+    return "Fewer than in general position: some lines coincide, are parallel, or meet in one point.";
+  }
+
   /* Why fields are grey, or nothing where none is. */
   function held(bias, prevention) {
     if (prevention === "norm")
@@ -102,5 +130,6 @@ const uncorkWords = (() => {
     return `${names[last.rival]} was ahead of ${names[t]}: mirrored at their wall. ${after} so far.`;
   }
 
-  return { figures, held, percent, list, sentence, mixture, rankings, reflection };
+  return { figures, held, percent, list, sentence, mixture, rankings, reflection, setName, labelSentence,
+    labelNote };
 })();

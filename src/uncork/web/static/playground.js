@@ -13,6 +13,7 @@
   const state = {
     classes: [], bias: false, prevention: "none", box: null, radius: 2, probe: [1, 0.5],
     chosen: 0, steps: [], path: [], ranking: null, unit: 1, preset: null,
+    mode: "argmax", set: null,
   };
   let nextKey = 0, waiting = false, counting = 0, running = 0;
   const weights = new view.Panel($("weights"), 3, "w");
@@ -20,7 +21,8 @@
 
   /* The head that is judged: the rows with the prevention and the toggles applied. */
   function head() {
-    const { classes, prevention, radius } = state;
+    const { classes, radius } = state;
+    const prevention = state.mode === "labels" ? "none" : state.prevention;
     let weight = classes.map(({ w }) => w);
     let bias = state.bias ? classes.map(({ b }) => b) : null;
     if (prevention === "norm") {
@@ -39,6 +41,7 @@
       state.path = [state.probe];
       state.steps = [];
       state.ranking = null;
+      state.set = null;
       clearTimeout(running);
     }
     if (!keepPreset) state.preset = null;
@@ -54,9 +57,14 @@
   function draw() {
     const judged = head();
     const names = state.classes.map(({ name }) => name);
-    const verdicts = geometry.judge(judged);
-    const [kind, text] = words.sentence(judged, names, verdicts, state.prevention);
-    const lost = verdicts.findIndex((v) => v.verdict === "unargmaxable");
+    const labels = state.mode === "labels";
+    const sets = labels ? geometry.labelSets(judged) : null;
+    const verdicts = labels ? aloneOrNever(names, sets) : geometry.judge(judged);
+    if (!labels) for (const v of verdicts) v.lost = v.verdict === "unargmaxable";
+    const [kind, text] = labels
+      ? words.labelSentence(names, sets)
+      : words.sentence(judged, names, verdicts, state.prevention);
+    const lost = labels ? -1 : verdicts.findIndex((v) => v.lost);
     const logits = geometry.logits(judged, state.probe);
     const top = Math.max(...logits), first = logits.filter((z) => z === top).length;
     const winner = first === 1 ? logits.indexOf(top) : null;
@@ -65,7 +73,8 @@
       head: judged, names, verdicts, winner, probe: state.probe, path: state.path,
       keys: state.classes.map(({ key }) => key), colours: state.classes.map(({ colour }) => colour),
       blocked: lost >= 0 ? verdicts[lost].blockers : null, ranking: state.ranking,
-      radius: state.prevention === "norm" ? state.radius : 0, makeHandle,
+      radius: !labels && state.prevention === "norm" ? state.radius : 0, makeHandle,
+      mode: state.mode, sets, chosenSet: state.set,
       wall: mirrored ? [state.chosen, mirrored.rival] : null,
     };
     view.drawWeights(weights, shown);
@@ -76,13 +85,31 @@
     drawSettings(judged);
     drawCaptions(shown, logits);
     clearTimeout(counting);
-    if (names.length <= QUICK) drawRankings(judged, names);
+    if (labels) drawLabelSets(judged, names, sets);
+    else if (names.length <= QUICK) drawRankings(judged, names);
     else counting = setTimeout(() => drawRankings(judged, names), 120);
     $("link").href = `#${written(state)}`;
     document.documentElement.dataset.ready = "yes";
   }
 
-  function drawCaptions({ head: judged, names, winner }, logits) {
+  /* In place of verdicts, whether some input predicts each label and no other. */
+  function aloneOrNever(names, sets) {
+    const alone = new Set(sets.filter(({ on }) => on.length === 1).map(({ on }) => on[0]));
+    return names.map((_, i) => ({
+      verdict: alone.has(i) ? "possible alone" : "never alone", lost: !alone.has(i), group: [i],
+    }));
+  }
+
+  function drawCaptions({ head: judged, names, winner, mode }, logits) {
+    if (mode === "labels") {
+      $("weights-caption").textContent =
+        "Each arrow stands across its label's line, and points to the side where the label is on.";
+      const on = logits.flatMap((z, i) => (z > 0 ? [names[i]] : []));
+      const predicted = on.length ? words.list(on) : "no label";
+      $("inputs-caption").textContent =
+        `x = (${state.probe.map(words.figures).join(", ")}) predicts ${predicted}.`;
+      return;
+    }
     $("weights-caption").textContent = judged.bias
       ? "With a bias a class inside the hull can win: its bias lifts it out. The lines on the right move apart."
       : "x picks the arrow that reaches furthest in its direction (dashed line): always a corner of the hull.";
@@ -95,7 +122,20 @@
   }
 
   function drawSettings(judged) {
-    const { prevention } = state;
+    const labels = state.mode === "labels";
+    const prevention = labels ? "none" : state.prevention;
+    for (const radio of document.querySelectorAll('input[name="mode"]'))
+      radio.checked = radio.value === state.mode;
+    $("prevention").hidden = $("reflect").hidden = labels;
+    $("inputs-title").textContent = labels
+      ? "which labels are on where" : "who wins where; equal on a line";
+    $("weights-title").textContent = labels
+      ? "one arrow a label" : "one arrow a class; the hull of all of them";
+    $("probability-title").textContent = labels ? "P(label | x)" : "P(class | x)";
+    $("classes-title").textContent = labels ? "Labels" : "Classes";
+    $("add").textContent = labels ? "Add a label" : "Add a class";
+    $("rankings-title").textContent = labels ? "Label sets" : "Rankings";
+    $("rankings-unit").textContent = labels ? "sets" : "orders";
     $("bias").checked = judged.bias !== null;
     $("bias").disabled = prevention !== "none";
     document.querySelector(`input[name="prevention"][value="${prevention}"]`).checked = true;
@@ -119,6 +159,8 @@
   /* One row a class; rows stay, so that a field being typed into is left alone. */
   function drawClasses({ head: judged, names, verdicts }, logits) {
     const list = $("classes");
+    const labels = state.mode === "labels";
+    const prevention = labels ? "none" : state.prevention;
     const top = Math.max(...logits), raised = logits.map((z) => Math.exp(z - top));
     const sum = raised.reduce((a, b) => a + b, 0);
     const rows = new Map([...list.children].map((row) => [Number(row.dataset.key), row]));
@@ -126,24 +168,25 @@
     if (ordered.length !== list.children.length || ordered.some((r, i) => r !== list.children[i]))
       list.replaceChildren(...ordered);
     ordered.forEach((row, i) => {
-      const lost = verdicts[i].verdict === "unargmaxable";
+      const { lost } = verdicts[i];
       row.className = lost ? "lost" : `class-${state.classes[i].colour}`;
       row.querySelector(".name b").textContent = names[i];
       row.querySelector(".name").title = `${names[i]}: ${verdicts[i].verdict}`;
       const values = [...judged.weight[i], judged.bias ? judged.bias[i] : 0];
       row.querySelectorAll("input[type=number]").forEach((input, k) => {
         if (document.activeElement !== input) input.value = String(Math.round(values[k] * 1e4) / 1e4);
-        input.disabled = state.prevention === "norm";
+        input.disabled = prevention === "norm";
       });
       const slider = row.querySelector("input[type=range]");
-      if (document.activeElement !== slider || state.prevention !== "none") slider.value = values[2];
-      slider.disabled = !state.bias || state.prevention !== "none";
+      if (document.activeElement !== slider || prevention !== "none") slider.value = values[2];
+      slider.disabled = !state.bias || prevention !== "none";
       slider.setAttribute("aria-valuetext", words.figures(values[2]));
-      slider.title = slider.disabled ? words.held(state.bias, state.prevention) : "";
-      const share = raised[i] / sum;
+      slider.title = slider.disabled ? words.held(state.bias, prevention) : "";
+      const share = labels ? 1 / (1 + Math.exp(-logits[i])) : raised[i] / sum;
       row.querySelector(".bar i").style.width = `${100 * share}%`;
       row.querySelector(".bar").setAttribute("aria-label", `probability ${words.percent(share)}`);
-      row.querySelector(".why").textContent = lost ? words.mixture(judged, names, i, verdicts[i]) : "";
+      row.querySelector(".why").textContent =
+        lost && !labels ? words.mixture(judged, names, i, verdicts[i]) : "";
       row.querySelector(".remove").disabled = state.classes.length < 2;
     });
   }
@@ -197,23 +240,47 @@
       geometry.formula(names.length, judged.bias !== null).toLocaleString("en");
     $("rankings-all").textContent = geometry.factorial(names.length).toLocaleString("en");
     $("rankings-note").textContent = words.rankings(judged, found, distinct);
+    if (names.length > LISTED || distinct < names.length) return $("orders").replaceChildren();
+    const feasible = new Map(found.map(({ order, witness }) => [order.join(), witness]));
+    const short = names.every((name) => [...name].length === 1);
+    drawChoices("ranking", orders(names.map((_, i) => i)), feasible, (order) => [
+      order.map((i) => names[i]).join(short ? "" : " > "),
+      order.map((i) => names[i]).join(" > "),
+    ]);
+  }
+
+  function drawLabelSets(judged, names, sets) {
+    $("rankings-found").textContent = sets.length.toLocaleString("en");
+    $("rankings-formula").textContent =
+      geometry.labelFormula(names.length, judged.bias !== null).toLocaleString("en");
+    $("rankings-all").textContent = (2 ** names.length).toLocaleString("en");
+    $("rankings-note").textContent = words.labelNote(judged, sets);
+    if (names.length > LISTED) return $("orders").replaceChildren();
+    const feasible = new Map(sets.map(({ on, witness }) => [on.join(), witness]));
+    const all = [...Array(2 ** names.length).keys()]
+      .map((bits) => names.flatMap((_, i) => (bits & (1 << i) ? [i] : [])))
+      .sort((a, b) => a.length - b.length);
+    drawChoices("set", all, feasible, (on) => [
+      words.setName(names, on), on.length ? words.list(on.map((i) => names[i])) : "no label",
+    ]);
+  }
+
+  /* One button a choice, those that no input has struck out; `feasible` gives witnesses. */
+  function drawChoices(field, all, feasible, named) {
     const list = $("orders");
-    if (names.length > LISTED || distinct < names.length) return list.replaceChildren();
-    const feasible = new Map(found.map((ranking) => [ranking.order.join(), ranking]));
-    const all = orders(names.map((_, i) => i));
     while (list.children.length > all.length) list.lastChild.remove();
     while (list.children.length < all.length) list.appendChild(orderButton());
-    all.forEach((order, k) => {
-      const button = list.children[k].firstChild, ranking = feasible.get(order.join());
-      const short = names.every((name) => [...name].length === 1);
-      button.textContent = order.map((i) => names[i]).join(short ? "" : " > ");
-      button.setAttribute("aria-label", order.map((i) => names[i]).join(" > "));
-      button.disabled = !ranking;
-      button.setAttribute("aria-pressed", String(state.ranking?.join() === order.join()));
+    all.forEach((choice, k) => {
+      const button = list.children[k].firstChild, witness = feasible.get(choice.join());
+      const [text, label] = named(choice);
+      button.textContent = text;
+      button.setAttribute("aria-label", label);
+      button.disabled = !witness;
+      button.setAttribute("aria-pressed", String(state[field]?.join() === choice.join()));
       button.onclick = () => {
-        const chosen = state.ranking?.join() === order.join();
-        state.ranking = chosen ? null : order;
-        if (!chosen) state.probe = ranking.witness;
+        const chosen = state[field]?.join() === choice.join();
+        state[field] = chosen ? null : choice;
+        if (!chosen) state.probe = witness;
         state.path = [state.probe];
         state.steps = [];
         changed({ keepPath: true, keepPreset: true });
@@ -291,11 +358,11 @@
   }
 
   /* A head to play with: rows [w1, w2, b], what is missing taken from the defaults. */
-  function open({ rows, names, bias = false, prevention = "none", box = null, preset = null }) {
+  function open({ rows, names, bias = false, prevention = "none", box = null, preset = null, mode = "argmax" }) {
     state.classes = rows.slice(0, MOST).map((row, i) => ({
       key: nextKey++, colour: i, name: names?.[i] ?? LETTERS[i], w: [row[0], row[1]], b: row[2] ?? 0,
     }));
-    Object.assign(state, { bias, prevention, box, preset, chosen: rows.length - 1 });
+    Object.assign(state, { bias, prevention, box, preset, mode, chosen: rows.length - 1 });
     const largest = Math.max(...rows.flatMap((row) => [Math.abs(row[0]), Math.abs(row[1])]), 0);
     state.unit = largest > 0 ? 2 ** Math.ceil(Math.log2(largest / 2.9)) : 1;
     weights.extent = 3 * state.unit;
@@ -313,7 +380,7 @@
     const count = state.classes.length;
     const draw = () => snap((Math.random() * 2 - 1) * 2.4);
     open({ rows: [...Array(count)].map(() => [draw(), draw(), snap(draw() / 2)]), bias: state.bias,
-      prevention: state.prevention, box: state.box });
+      prevention: state.prevention, box: state.box, mode: state.mode });
   }
 
   function connect() {
@@ -327,6 +394,11 @@
       state.bias = $("bias").checked;
       changed();
     });
+    document.querySelectorAll('input[name="mode"]').forEach((radio) =>
+      radio.addEventListener("change", () => {
+        state.mode = radio.value;
+        changed();
+      }));
     document.querySelectorAll('input[name="prevention"]').forEach((radio) =>
       radio.addEventListener("change", () => {
         state.prevention = radio.value;
