@@ -95,7 +95,8 @@ class Centre(Step):
     its own transpose."""
 
     def apply(self, u: np.ndarray) -> np.ndarray:
-        return u - u.mean(axis=-1, keepdims=True)
+        found: np.ndarray = u - u.mean(axis=-1, keepdims=True)
+        return found
 
     def fold(self, rows: Any, on: Constants) -> Any:
         return rows - on.xp.mean(rows, axis=1, keepdims=True)
@@ -134,7 +135,8 @@ class Scale(Step):
     gain: np.ndarray  # (d,)
 
     def apply(self, u: np.ndarray) -> np.ndarray:
-        return u * self.gain
+        found: np.ndarray = u * self.gain
+        return found
 
     def fold(self, rows: Any, on: Constants) -> Any:
         return rows * on.put(self.gain)
@@ -174,7 +176,8 @@ class Matrix(Step):
     matrix: np.ndarray  # (rows, columns)
 
     def apply(self, u: np.ndarray) -> np.ndarray:
-        return u @ self.matrix.T
+        found: np.ndarray = u @ self.matrix.T
+        return found
 
     def fold(self, rows: Any, on: Constants) -> Any:
         return rows @ on.put(self.matrix)
@@ -216,7 +219,8 @@ class Shift(Step):
         return bool(self.offset.any())
 
     def apply(self, u: np.ndarray) -> np.ndarray:
-        return u + self.offset
+        found: np.ndarray = u + self.offset
+        return found
 
     def fold(self, rows: Any, on: Constants) -> Any:
         return rows

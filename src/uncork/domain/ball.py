@@ -53,10 +53,13 @@ class Ball(Domain):
         with np.errstate(invalid="ignore", divide="ignore"):
             scaled = np.where(largest > 0, x / np.where(largest > 0, largest, 1.0), 0.0)
         norm = largest[..., 0] * np.sqrt((scaled**2).sum(axis=-1))
+        within: np.ndarray
         if tolerance:
-            return np.isfinite(norm) & (norm <= self.radius * (1 + tolerance))
-        slop = 1.0 + (x.shape[-1] + 8) * 2.0**-52
-        return np.isfinite(norm) & (np.nextafter(norm * slop, np.inf) <= self.radius)
+            within = norm <= self.radius * (1 + tolerance)
+        else:
+            slop = 1.0 + (x.shape[-1] + 8) * 2.0**-52
+            within = np.nextafter(norm * slop, np.inf) <= self.radius
+        return np.isfinite(norm) & within
 
     def contains_on(self, device: Any, x: Any) -> np.ndarray:
         xp = device.xp

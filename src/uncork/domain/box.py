@@ -75,7 +75,8 @@ class Box(Domain):
         low, high = self.lower, self.upper
         if tolerance:
             low, high = low - tolerance * np.abs(low), high + tolerance * np.abs(high)
-        return ((x >= low) & (x <= high) & np.isfinite(x)).all(axis=-1)
+        found: np.ndarray = ((x >= low) & (x <= high) & np.isfinite(x)).all(axis=-1)
+        return found
 
     def contains_on(self, device: Any, x: Any) -> np.ndarray:
         xp = device.xp

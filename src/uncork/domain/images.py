@@ -142,7 +142,8 @@ class _Norm(_Image):
                 # Features of gain zero can hold what is missing to a sum of zero, at a price.
                 unseen = int((~free).sum())
                 square += rest**2 / unseen if unseen else np.where(rest > 0, np.inf, 0.0)
-            return fixed & (square <= self.features * (1 + tolerance) ** 2)
+            found: np.ndarray = fixed & (square <= self.features * (1 + tolerance) ** 2)
+            return found
 
     def _surely(self, x: np.ndarray, gain: np.ndarray, offset: np.ndarray) -> np.ndarray:
         """Whether floats are enough to say that each x (n, d) lies in the domain."""
@@ -291,7 +292,8 @@ class Image(_Image):
             off = np.abs(rows - u @ matrix.T - offset)
             size = np.abs(u) @ np.abs(matrix).T + np.abs(offset) + np.abs(rows)
             near = (off <= tolerance * size).all(axis=1) & view.base.contains(u, tolerance)
-        return near.reshape(x.shape[:-1])
+        found: np.ndarray = near.reshape(x.shape[:-1])
+        return found
 
     def __str__(self) -> str:
         size = "" if self.features is None else f" of {self.features} features"

@@ -78,13 +78,17 @@ class Outline:
         left, values, right = left[:, kept], values[kept], right[kept]
         turned = targets @ left  # (n, rank)
         damping = self._damping(turned, values) if self.is_round else np.zeros((len(targets), 1))
-        return (turned * values / (values**2 + damping)) @ right
+        nearest: np.ndarray = (turned * values / (values**2 + damping)) @ right
+        return nearest
 
     def _damping(self, turned: np.ndarray, values: np.ndarray) -> np.ndarray:
         """min ‖M u − y‖ in a ball: u = (MᵀM + κ)⁻¹Mᵀ y with the least κ ≥ 0 that fits."""
 
         def length(kappa: np.ndarray) -> np.ndarray:
-            return np.linalg.norm(turned * values / (values**2 + kappa), axis=1, keepdims=True)
+            found: np.ndarray = np.linalg.norm(
+                turned * values / (values**2 + kappa), axis=1, keepdims=True
+            )
+            return found
 
         low = np.zeros((len(turned), 1))
         high = np.full_like(low, np.inf)

@@ -170,7 +170,8 @@ class Domain:
         if len(outside) and self.contains(middle):
             away = rows[outside] - middle
             rows[outside] = middle + self._share(middle, away) * _INSIDE * away
-        return rows.reshape(x.shape)
+        found: np.ndarray = rows.reshape(x.shape)
+        return found
 
     def _share(self, middle: np.ndarray, away: np.ndarray) -> np.ndarray:
         """How much of each way (n, d) from the middle, up to twice, lies in the set: (n, 1)."""

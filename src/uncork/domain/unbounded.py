@@ -22,7 +22,8 @@ class Unbounded(Domain):
     forms = ("unbounded",)
 
     def contains(self, x: np.ndarray, tolerance: float = 0.0) -> np.ndarray:
-        return np.isfinite(x).all(axis=-1)
+        found: np.ndarray = np.isfinite(x).all(axis=-1)
+        return found
 
     def contains_on(self, device: Any, x: Any) -> np.ndarray:
         return np.asarray(device.get(device.xp.all(device.xp.isfinite(x), axis=1)))
