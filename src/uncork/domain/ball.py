@@ -55,11 +55,11 @@ class Ball(Domain):
         norm = largest[..., 0] * np.sqrt((scaled**2).sum(axis=-1))
         within: np.ndarray
         if tolerance:
-            within = norm <= self.radius * (1 + tolerance)
+            within = np.isfinite(norm) & (norm <= self.radius * (1 + tolerance))
         else:
             slop = 1.0 + (x.shape[-1] + 8) * 2.0**-52
-            within = np.nextafter(norm * slop, np.inf) <= self.radius
-        return np.isfinite(norm) & within
+            within = np.isfinite(norm) & (np.nextafter(norm * slop, np.inf) <= self.radius)
+        return within
 
     def contains_on(self, device: Any, x: Any) -> np.ndarray:
         xp = device.xp
