@@ -74,6 +74,7 @@ def test_an_audit_is_the_report_with_proofs_asked_for_when_opened(page: Any, add
     page.wait_for_selector(".row")
     assert "of the 60 classes can never be the argmax" in page.inner_text("h1")
     page.select_option("#filter", "argmaxable")
+    expect(page.locator(".row", has_text="unargmaxable")).to_have_count(0)  # asked for, and come
     page.click(".row >> nth=0")
     expect(page.locator("dialog h3", has_text="Next in line where it wins")).to_be_visible()
     expect(page.locator("dialog h3", has_text="Nearest rows")).to_be_visible()
