@@ -16,7 +16,7 @@ from collections import defaultdict
 from pathlib import Path
 
 SLOW = Path(__file__).with_suffix(".txt")
-SECONDS = 0.5  # of a test, all its parameters together
+SECONDS = 0.3  # of a test, all its parameters together
 # A browser, worker processes, a server, trained models or large libraries for nearly every test.
 WHOLE = (
     "docs/", "experiments/", "playground/", "sweep/", "web/",
