@@ -177,7 +177,8 @@ def test_hostile_labels_stay_text_on_every_page(page: Any, address: str) -> None
         assert page.evaluate("window.hacked") is None
     page.goto(f"{address}/audits/4#class=1")
     page.wait_for_selector("dialog[open]")
-    assert HOSTILE[1] in page.inner_text("dialog")
+    shows = "text => document.querySelector('dialog').innerText.includes(text)"
+    page.wait_for_function(shows, arg=HOSTILE[1])  # the label is asked for, and comes
     assert page.inner_text(".name") == HOSTILE[0]
 
 
