@@ -17,8 +17,9 @@ def silence(quiet: bool) -> bool:
 class Progress:
     """Takes note of stages and steps; this one shows nothing."""
 
-    def stage(self, name: str, total: int) -> None:
-        """A new stage of `total` steps begins."""
+    def stage(self, name: str, total: int | None) -> None:
+        """A new stage of `total` steps begins, and the one before is over. None: nobody knows how
+        many steps there are, and no time left is shown."""
 
     def advance(self, steps: int) -> None:
         """So many steps of the current stage are done."""
@@ -59,7 +60,7 @@ class ProgressBar(Progress):
 
         console = Console(stderr=True)
         self._bars = Bars(
-            TextColumn("{task.description:<10}"),
+            TextColumn("{task.description:<13}"),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -72,8 +73,15 @@ class ProgressBar(Progress):
         self._task: TaskID | None = None
         return self
 
-    def stage(self, name: str, total: int) -> None:
+    def stage(self, name: str, total: int | None) -> None:
+        self._end_stage()
         self._task = self._bars.add_task(name, total=total)
+
+    def _end_stage(self) -> None:
+        """A stage that ended before its last step is done all the same."""
+        if self._task is not None:
+            done = next(task.completed for task in self._bars.tasks if task.id == self._task)
+            self._bars.update(self._task, total=done)
 
     def advance(self, steps: int) -> None:
         if self._task is not None:
@@ -85,4 +93,6 @@ class ProgressBar(Progress):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is None:
+            self._end_stage()
         self._bars.stop()

@@ -12,6 +12,7 @@ from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.core.text import printable
+from uncork.core.words import BY_NAME, CLASSES, Words
 
 CAREFUL = "careful"  # what a doubt's line begins with
 _LONGEST = 2000  # characters of one text: a tensor's name may be as long as its author likes
@@ -35,6 +36,7 @@ class Reading:
     domain_from: str = ""
     doubts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    words: str = CLASSES.name  # which of `core.words` to speak of it in: an index has items
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -57,7 +59,7 @@ class Reading:
             ("weight", f"{self.weight} ({self.why})" if self.why else self.weight),
             ("bias", bias),
             *(("folded in", text) for text in self.folded),
-            ("labels from", self.labels_from or "none; classes are numbered"),
+            ("labels from", self.labels_from or words_of(self).say("none; classes are numbered")),
         ]
         for name, text in (("preceded by", self.preceded_by), ("domain from", self.domain_from)):
             if text:
@@ -72,6 +74,11 @@ class Reading:
         """As plain values, which `reading_from` reads back."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+
+def words_of(reading: Reading | None) -> Words:
+    """What to call the classes and inputs of what was read."""
+    return CLASSES if reading is None else BY_NAME.get(reading.words, CLASSES)
 
 
 def doubt_lines(reading: Reading | None) -> list[str]:

@@ -9,7 +9,9 @@ from uncork.domain.protocol import Domain, register
 from uncork.domain.box import Box
 from uncork.domain.ball import Ball
 from uncork.domain.unbounded import Unbounded
+from uncork.domain.simplex import Simplex
 from uncork.domain.images import Image, LayerNorm, RMSNorm
+from uncork.domain.hull import Hull
 # isort: on
 
 from uncork.domain.text import parse_domain
@@ -18,9 +20,11 @@ __all__ = [
     "Ball",
     "Box",
     "Domain",
+    "Hull",
     "Image",
     "LayerNorm",
     "RMSNorm",
+    "Simplex",
     "Unbounded",
     "parse_domain",
     "register",

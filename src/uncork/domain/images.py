@@ -23,7 +23,7 @@ from uncork.domain.protocol import Domain, register
 _LEAST_TOLERANCE = 1e-9  # whether x = A u has a solution is asked in floats
 
 
-class _Image(Domain):
+class ImageOf(Domain):
     """What images have in common. Text cannot hold them: they have arrays."""
 
     def _given(self) -> list[str]:
@@ -61,7 +61,7 @@ class _Image(Domain):
         return f"<{self}>"
 
 
-class _Norm(_Image):
+class _Norm(ImageOf):
     """x = gain ⊙ u + offset with ‖u‖₂ ≤ √d, and Σ u = 0 where the mean is taken out."""
 
     gain: np.ndarray | None
@@ -223,7 +223,7 @@ class RMSNorm(_Norm):
 
 
 @register
-class Image(_Image):
+class Image(ImageOf):
     """x = matrix u + offset for u in another domain: what leaves a linear layer.
 
     Without a matrix x = u + offset.
@@ -239,7 +239,7 @@ class Image(_Image):
         self.offset = _vector(offset, "the offset of an image")
         self.matrix: np.ndarray | None = None
         if matrix is not None:
-            self.matrix = _exact(matrix, "the matrix of an image")
+            self.matrix = exact_numbers(matrix, "the matrix of an image")
             if self.matrix.ndim != 2 or 0 in self.matrix.shape:
                 raise UncorkError(
                     f"the matrix of an image has shape {self.matrix.shape}: expected two "
@@ -308,13 +308,13 @@ class Image(_Image):
 def _vector(values: Any, name: str) -> np.ndarray | None:
     if values is None:
         return None
-    array = _exact(values, name)
+    array = exact_numbers(values, name)
     if array.ndim != 1 or not len(array):
         raise UncorkError(f"{name} has shape {array.shape}: expected one number a feature")
     return array
 
 
-def _exact(values: Any, name: str) -> np.ndarray:
+def exact_numbers(values: Any, name: str) -> np.ndarray:
     """A copy in float64 that holds exactly the numbers given."""
     if hasattr(values, "detach"):  # a torch tensor, without importing torch
         values = values.detach().cpu().double().numpy()

@@ -22,6 +22,12 @@ class Outline:
     radius: float = math.inf
     square: Fraction | None = None  # the radius squared, exactly
     exact: bool = True  # whether the set is all of its outline
+    total: float = math.inf  # Σ x ≤ total, where that and lower ≤ x ≤ upper are the whole set
+
+    @property
+    def has_total(self) -> bool:
+        """Whether the set is one of shares: a box cut off by a bound on the sum."""
+        return math.isfinite(self.total)
 
     @classmethod
     def of_everything(cls, features: int, exact: bool = True) -> Outline:
