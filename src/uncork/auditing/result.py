@@ -12,6 +12,7 @@ from uncork.auditing.proofs.proofs import Proofs
 from uncork.auditing.proofs.verdict import Mixture, Verdict, Witness
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
+from uncork.core.items import METRICS, Items
 from uncork.core.reading import Reading, json_keys
 from uncork.domain import Domain
 from uncork.domain.members import digest_of
@@ -21,8 +22,9 @@ from uncork.domain.members import digest_of
 class Audit:
     """Verdicts on the classes of one head, each with its proof.
 
-    `head` may be missing in an audit loaded from a file; only `witness` by formula, labels and the
-    report need it.
+    Under a metric other than inner products they are about items, and each witness is the item's
+    own vector. `head` (or `items`) may be missing in an audit loaded from a file; only `witness`
+    by formula, labels and the report need it.
     """
 
     proofs: Proofs
@@ -43,6 +45,8 @@ class Audit:
     proven: bool = False  # whether every verdict passed the certifier in this run
     altered: bool = False  # whether its file was changed after it was written
     reading: Reading | None = None  # which tensors of the source this is about; proves nothing
+    metric: str = "inner"  # how items are compared; a head's scores are inner products
+    items: Items | None = None  # instead of a head, where the metric is another
 
     def __post_init__(self) -> None:
         if self.reading is None and self.head is not None:
@@ -124,6 +128,8 @@ class Audit:
 
     def _witness(self, t: int) -> Witness | None:
         self._check_class(t)
+        if self.metric != "inner":
+            return self._own_vector(t)
         if self.head is None:
             if self.proofs.scales[t] > 0:
                 raise UncorkError(
@@ -132,6 +138,20 @@ class Audit:
                 )
             return self.proofs.witness(None, t)  # type: ignore[arg-type]
         return self.proofs.witness(self.head, t)
+
+    def _own_vector(self, t: int) -> Witness | None:
+        """Under cosine or Euclidean distance: the vector of t, or of one that it is level with."""
+        if self.proofs.verdicts[t] not in (Verdict.ARGMAXABLE, Verdict.TIED):
+            return None
+        if self.items is None:
+            raise UncorkError(
+                "this audit's witnesses are the items' own vectors: load it together with them, "
+                "Audit.load(path, items)"
+            )
+        group = self._group(t) or [t]
+        i = next((i for i in [t, *group] if self.proofs.scales[i] > 0), t)
+        scale = float(self.proofs.scales[i])
+        return Witness(self.items.take(np.array([i]))[0] * scale)
 
     def mixture(self, t: int) -> Mixture | None:
         """The mixture of other classes that beats t at every input, or None."""
@@ -168,6 +188,7 @@ class Audit:
             "features": self.features,
             "bias": self.has_bias,
             "dtype": self.dtype,
+            "metric": self.metric,
             "domain": self.domain.spec(),
             **json_keys(self.reading),
             "algorithm": self.algorithm,
@@ -230,6 +251,11 @@ class Audit:
         """
         from uncork.report.page import write_report
 
+        if self.metric != "inner":
+            raise UncorkError(
+                f"there is no report of items compared by {METRICS[self.metric]}, which are all "
+                "first at their own vectors: uncork audit prints what there is to say"
+            )
         write_report(self, path, outlook=outlook)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -239,7 +265,7 @@ class Audit:
         write_certificates(self, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], head: Head | None = None) -> Audit:
+    def load(cls, path: str | os.PathLike[str], head: Head | Items | None = None) -> Audit:
         """Read a certificate file. Nothing in it is believed until `uncork.verify` says so."""
         from uncork.auditing.proofs.certificate_file import read_certificates
 

@@ -15,21 +15,23 @@ from uncork.auditing.certify.certifier import Certifier
 from uncork.auditing.duplicates import equal_classes
 from uncork.auditing.folded import searched
 from uncork.auditing.low_precision import low_precision
+from uncork.auditing.own_rows import audit_items
 from uncork.auditing.proofs.verdict import Verdict
 from uncork.auditing.recorder import Recorder
 from uncork.auditing.result import Audit
 from uncork.auditing.search import ALGORITHMS, proposers, reference
-from uncork.auditing.search.proposer import Proposer, Search
+from uncork.auditing.search.proposer import FirstGuesses, Proposer, Search
 from uncork.auditing.search.space import Space, magnitude_unit
 from uncork.core.class_ids import class_ids
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
+from uncork.core.items import Items
 from uncork.core.progress import Progress, ProgressBar
 from uncork.domain import Domain
 
 STAGES = ("load", "prepare", "screen", "decide", "certify", "total")
 _LONG_HASH = 256 << 20  # bytes of weights from which on they are hashed beside the search
-_BARS = {"screen": "screening", "decide": "deciding"}  # what progress calls a stage
+_TITLES = {"screen": "screening", "decide": "deciding"}  # what progress calls proposers
 
 
 class Interrupted(KeyboardInterrupt):
@@ -74,7 +76,7 @@ def check_time_limit(seconds: float | None) -> None:
 
 
 def audit(
-    head: Head,
+    head: Head | Items,
     *,
     domain: Domain | None = None,
     classes: Sequence[int] | np.ndarray | None = None,
@@ -96,8 +98,13 @@ def audit(
     undecided, and Ctrl-C raises `Interrupted` with the audit so far; `resume` continues an earlier
     audit, whose proofs are checked again first, in time that does not count; `low_precision` also
     counts the witnesses that still win with logits computed in the head's own type; `strict`
-    takes nothing for granted about a GPU's tensor cores (see `certify.arithmetic`).
+    takes nothing for granted about a GPU's tensor cores (see `certify.arithmetic`). Items compared
+    by cosine or Euclidean distance are decided by a theorem (`own_rows`), without a search.
     """
+    if isinstance(head, Items):
+        if head.metric != "inner":
+            return audit_items(head, domain, classes, progress)
+        head = head.head(domain)
     options = Options(approximate, patience, algorithm, time_limit, low_precision, strict=strict)
     backend = choose_backend(device, jobs)
     domain = domain or head.domain
@@ -176,6 +183,7 @@ class _Run:
 
     def _prepare(self) -> None:
         begun = time.perf_counter()
+        self.progress.stage("preparing", None)
         if self.backend.name != "cpu":  # the processor has little to do: hashing takes seconds
             threading.Thread(target=lambda: self.head.fingerprint, daemon=True).start()
         proofs = self.recorder.proofs
@@ -185,6 +193,7 @@ class _Run:
             self._take_over(self.resume)
         self.space = Space(self.head, self.domain, self.backend, proofs.groups)
         self.recorder.use_formula(self.space)
+        self.certifier.proposed_root = self.space.root
         self.seconds["prepare"] += time.perf_counter() - begun
 
     def _search(self) -> None:
@@ -195,27 +204,37 @@ class _Run:
             self.options.reflections, self.options.exact_seconds,
             formula=self.recorder.guess is not None,
         )  # fmt: skip
-        stage = None
+        self.shown = ""
         for proposer in proposers(self.options.algorithm, self.options.approximate):
             classes = self._wanted()
             # Screening begins however late it is: a run that is resumed should get further.
             if not len(classes) or (proposer.stage == "decide" and self._late()):
                 break
-            if proposer.stage != stage:
-                stage = proposer.stage
-                self.counted = np.zeros(self.head.classes, dtype=bool)  # as steps of the stage
-                if stage in _BARS:
-                    self.progress.stage(_BARS[stage], len(classes))
+            if proposer.stage == "decide":  # who screens may have nothing to propose for this head
+                self._show(proposer, classes)
             self._take_from(proposer, classes, search)
+
+    def _show(self, proposer: Proposer, classes: np.ndarray) -> None:
+        """A new stage of the display, unless the proposer belongs to the one that is shown."""
+        title = proposer.title or _TITLES.get(proposer.stage, "")
+        steps = proposer.steps(classes, self.space)
+        if title in ("", self.shown) or steps == 0:
+            return
+        self.shown = title
+        self.counted = np.zeros(self.head.classes, dtype=bool)  # as steps of the stage
+        self.progress.stage(title, steps)
 
     def _take_from(self, proposer: Proposer, classes: np.ndarray, search: Search) -> None:
         """Have everything certified that one proposer proposes for some classes."""
         begun, certified = time.perf_counter(), self.recorder.seconds
         for proposal in proposer.propose(self.space, classes, search):
+            self._show(proposer, classes)
             considered = np.unique(self.recorder.consider(proposal, self.to_decide))
-            new = considered[~self.counted[considered]]
-            self.counted[new] = True
-            if proposer.stage in _BARS:
+            if isinstance(proposal, FirstGuesses):
+                self.progress.advance(proposal.tiles)
+            elif self.shown:
+                new = considered[~self.counted[considered]]
+                self.counted[new] = True
                 self.progress.advance(len(new))
             del proposal  # its inputs may be large, and more are on their way
         self.recorder.flush()

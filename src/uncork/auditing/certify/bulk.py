@@ -8,7 +8,8 @@ q is a mixture of the v_i. Only upper bounds on η, M and ‖v̄‖ are needed, 
 one, so nothing has to be computed accurately; it only has to be bounded rigorously.
 
 Where inputs are x = F(u), w_i is the row as u sees it. Such rows may span less than their width
-(LayerNorm leaves d − 1 dimensions), so K has as many rows as they can span dimensions.
+(LayerNorm leaves d − 1 dimensions), so K has as many rows as they can span dimensions. Stored rows
+may span less too: then as many as they are proven to span at most (`dimension`).
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from typing import Any
 
 import numpy as np
 
+from uncork.auditing.certify.dimension import affine_dimension, varying_features
 from uncork.auditing.certify.latent import Latent
-from uncork.auditing.certify.products import Device
+from uncork.auditing.certify.products import Device, Skyline
 from uncork.core.head import Head
 from uncork.core.rigour import UNIT, add_up, gamma, row_norms, up
 from uncork.domain.affine import Constants
 
+_NO_BOUNDS = (np.inf, np.inf, np.inf, np.inf)
 _SAFE = 1e100  # no square of a safe number over- or underflows
 
 
@@ -49,12 +52,20 @@ class Bulk:
         return self.transform is not None and len(self.transform) == len(self.centre)
 
     @classmethod
-    def of(cls, head: Head, device: Device, latent: Latent | None = None) -> Bulk:
+    def of(
+        cls,
+        head: Head,
+        device: Device,
+        latent: Latent | None = None,
+        proposed: np.ndarray | None = None,
+    ) -> Bulk:
+        """The bulk of a head's rows. `proposed` is a K that somebody has found already: it need not
+        be trusted, as whatever K it is, its bounds are computed here."""
         with np.errstate(all="ignore"):  # what overflows ends as a bound of infinity or NaN
-            return cls._of(_Rows(head, device, latent))
+            return cls._of(_Rows(head, device, latent), proposed)
 
     @classmethod
-    def _of(cls, rows: _Rows) -> Bulk:
+    def _of(cls, rows: _Rows, proposed: np.ndarray | None) -> Bulk:
         device, count = rows.device, rows.count
         total, size, wrong = np.zeros(rows.width), np.zeros(rows.width), np.zeros(rows.width)
         biases, bias_errors = [], []
@@ -69,10 +80,9 @@ class Bulk:
         centre = total / count
         centre_error = up((gamma(count + 8) * size + wrong) / count, count + 8)
         centre_error = add_up(centre_error, 4 * UNIT * np.abs(centre))
-        transform, bounds = None, (np.inf, np.inf, np.inf, np.inf)
-        found = _whiten(rows, centre)
-        if found is not None:
-            transform, bounds = device.get(found), _bounds(rows, centre, found)
+        transform, bounds = _best_root(rows, centre, proposed)
+        if not _is_close(bounds) and rows.count_dimensions():
+            transform, bounds = _best_root(rows, centre, proposed)
         bias_error = gamma(count + 8) * float(np.abs(bias).mean()) + float(wrong_bias.mean())
         return cls(
             centre, centre_error, transform, *bounds,
@@ -148,6 +158,16 @@ class _Rows:
         self.count = head.classes
         self.width = head.features if self.latent is None else self.latent.width
         self.rank = self.width if self.latent is None else self.latent.rank
+        self.constant: np.ndarray | None = None  # features that are the same in all rows, if known
+
+    def count_dimensions(self) -> bool:
+        """Find out whether rows span less than they could, which is dear; whether that helps."""
+        if self.latent is not None or self.count <= self.rank:
+            return False
+        varying = varying_features(self.head)
+        self.constant = np.setdiff1d(np.arange(self.width), varying)
+        before, self.rank = self.rank, affine_dimension(self.head, varying)
+        return self.rank < before or len(self.constant) == 0
 
     def blocks(self) -> Iterator[tuple[Any, Any, np.ndarray, np.ndarray]]:
         """Rows (n, d) and their error on the device, biases (n,) and theirs here."""
@@ -169,9 +189,32 @@ def _below(values: np.ndarray, error: np.ndarray) -> float:
     return float(np.nextafter(values - error, -np.inf).min())
 
 
-def _whiten(rows: _Rows, centre: np.ndarray) -> Any | None:
-    """K with K Σ Kᵀ near the identity, however it was found, on the device; None where Σ is
-    singular."""
+def _best_root(
+    rows: _Rows, centre: np.ndarray, proposed: np.ndarray | None
+) -> tuple[np.ndarray | None, tuple[float, float, float, float]]:
+    """K, the one proposed if it will do, and its bounds."""
+    if proposed is not None and _is_root(rows, proposed):
+        bounds = _bounds(rows, centre, proposed)
+        if _is_close(bounds):
+            return proposed, bounds
+    found = _whiten(rows, centre)
+    return found, _NO_BOUNDS if found is None else _bounds(rows, centre, found)
+
+
+def _is_close(bounds: tuple[float, float, float, float]) -> bool:
+    """Whether η and ‖v̄‖ are what every argument asks of them."""
+    return bounds[1] < 0.5 and bounds[2] < 0.5
+
+
+def _is_root(rows: _Rows, proposed: np.ndarray) -> bool:
+    """Whether a K is one that bounds can be computed for at all."""
+    if proposed.shape != (rows.rank, rows.width) or rows.count <= rows.rank:
+        return False
+    return bool(np.isfinite(proposed).all() and np.abs(proposed).max() < _SAFE)
+
+
+def _whiten(rows: _Rows, centre: np.ndarray) -> np.ndarray | None:
+    """K with K Σ Kᵀ near the identity, however it was found; None where Σ is singular."""
     if rows.count <= rows.rank:  # and centred, so they span less than that
         return None
     device, total = rows.device, 0.0
@@ -182,17 +225,25 @@ def _whiten(rows: _Rows, centre: np.ndarray) -> Any | None:
             total = total + away.T @ away
         covariance: Any = total / rows.count
     xp = device.xp
+    if rows.constant is None:
+        diagonal = device.put(np.arange(rows.width))
+        spread = np.sqrt(device.get(covariance[diagonal, diagonal]))
+        if (spread <= gamma(rows.count + 8) * np.abs(centre)).any():  # perhaps mere rounding
+            return None
+    elif len(rows.constant):
+        at = device.put(rows.constant)
+        covariance[at, :] = covariance[:, at] = 0.0
     if not bool(xp.all(xp.isfinite(covariance))):
         return None
-    transform = _inverse_root(covariance, rows.rank, device)
+    transform = _inverse_root(covariance, rows, device)
     if transform is None or not bool(xp.all(xp.isfinite(transform))):
         return None
-    return transform if float(xp.max(xp.abs(transform))) < _SAFE else None
+    return device.get(transform) if float(xp.max(xp.abs(transform))) < _SAFE else None
 
 
-def _inverse_root(covariance: Any, rank: int, device: Device) -> Any | None:
+def _inverse_root(covariance: Any, rows: _Rows, device: Device) -> Any | None:
     """Where rows span fewer dimensions than they have features, by as many of these: (rank, d)."""
-    width = len(covariance)
+    width, rank = len(covariance), rows.rank
     diagonal = device.put(np.arange(width))
     spread = device.get(covariance[diagonal, diagonal])
     if rank == width:
@@ -200,7 +251,8 @@ def _inverse_root(covariance: Any, rank: int, device: Device) -> Any | None:
     kept = np.flatnonzero(spread)
     if rank < 1 or not len(kept) or not spread[kept].min() > 1 / _SAFE:
         return None
-    if len(kept) == rank + 1:  # a mean was taken out: any one feature follows from the others
+    if len(kept) == rank + 1 and rows.latent is not None:
+        # A mean was taken out: any one feature follows from the others.
         kept = np.delete(kept, np.argmin(spread[kept]))
     if len(kept) != rank:
         return _inverse_root_on_span(covariance, rank, device)
@@ -231,19 +283,21 @@ def _inverse_root_on_span(covariance: Any, rank: int, device: Device) -> Any | N
     return None if again is None else again @ device.put(transform)
 
 
-def _bounds(rows: _Rows, centre: np.ndarray, transform: Any) -> tuple[float, float, float, float]:
+def _bounds(
+    rows: _Rows, centre: np.ndarray, transform: np.ndarray
+) -> tuple[float, float, float, float]:
     """Rigorous ‖K‖, η, ‖v̄‖ and M for this centre and transform."""
     device, count, width = rows.device, rows.count, rows.width
     xp = device.xp
-    norm = float(row_norms(transform.reshape(1, -1), xp)[0])
+    norm = float(row_norms(transform.reshape(1, -1))[0])
     moment_sum: Any = 0.0
     mean = np.zeros(len(transform))
-    middle, turn = device.put(centre), transform.T
+    middle, turn = device.put(centre), Skyline(transform.T, device)
     reach = energy = length = leak = drift = 0.0
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         for block, error, _, _ in rows.blocks():
             away = block - middle
-            product = away @ turn
+            product = turn.times(away)
             moment_sum = moment_sum + product.T @ product
             mean += device.get(xp.sum(product, axis=0))
             sizes = device.get(row_norms(product, xp))

@@ -61,11 +61,13 @@ class Certifier:
         self.base = self.latent.base  # the plain set of u; of x itself where x is u
         self.offsets = head.offsets
         self.products = Products(head, self.device)
+        # K for the bulk, where somebody has found one: whatever it is, its bounds are computed.
+        self.proposed_root: np.ndarray | None = None
 
     @cached_property
     def bulk(self) -> Bulk:
         """The ball around the mean row that lies inside the hull of all rows."""
-        return Bulk.of(self.head, self.device, self.latent)
+        return Bulk.of(self.head, self.device, self.latent, self.proposed_root)
 
     @cached_property
     def bulk_of_rows(self) -> Bulk:

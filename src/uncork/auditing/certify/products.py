@@ -83,21 +83,20 @@ class Device:
         `same`: the panels are of the same classes, and a class does not count for itself. `beside`:
         outer products to be added to the scores, for the columns' maxima and for the rows'.
         """
-        scores = self.product(left, right)
-        if same:
-            np.fill_diagonal(scores, -np.inf)
-        if beside is None:
-            return scores.max(axis=1).astype(np.float64), scores.max(axis=0).astype(np.float64)
-        for_columns, for_rows = beside
         rows, columns = np.empty(len(left)), np.full(len(right), -np.inf)
-        for start in range(0, len(left), 128):  # what stays in the caches
-            part = slice(start, start + 128)
-            both = np.multiply.outer(for_rows[0][part], for_rows[1])
-            both += scores[part]
-            rows[part] = both.max(axis=1)
-            np.multiply.outer(for_columns[0][part], for_columns[1], out=both)
-            both += scores[part]
-            columns = np.maximum(columns, both.max(axis=0))
+        step = 512 if beside is None else 128  # what stays in the caches
+        for start in range(0, len(left), step):
+            part = slice(start, start + step)
+            scores = self.product(left[part], right)
+            if same:
+                np.fill_diagonal(scores[:, start:], -np.inf)
+            of_rows = of_columns = scores
+            if beside is not None:
+                of_columns, of_rows = (np.multiply.outer(a[part], b) for a, b in beside)
+                of_columns += scores
+                of_rows += scores
+            rows[part] = of_rows.max(axis=1)
+            columns = np.maximum(columns, of_columns.max(axis=0))
         return rows, columns
 
     def squares(self, rows: Any) -> Any:

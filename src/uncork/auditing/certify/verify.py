@@ -11,11 +11,14 @@ import numpy as np
 from uncork.auditing.backend import Backend, choose_backend
 from uncork.auditing.certify.certifier import Certifier
 from uncork.auditing.certify.guesses import Guesses, coordinates_of
+from uncork.auditing.certify.own_rows import failed_claims
 from uncork.auditing.proofs.formula import Formula
 from uncork.auditing.proofs.proofs import Proofs
 from uncork.auditing.proofs.verdict import Mixture, Verdict
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
+from uncork.core.items import METRICS, Items
+from uncork.core.rigour import check_arithmetic
 
 if TYPE_CHECKING:
     from uncork.auditing.result import Audit
@@ -40,7 +43,7 @@ class Verification:
 
 def verify(
     audit: Audit,
-    head: Head,
+    head: Head | Items,
     *,
     device: str = "cpu",
     jobs: int | None = None,
@@ -50,8 +53,12 @@ def verify(
 
     The margins a file claims are replaced by those proven here, and `audit.proven` says whether
     everything held. Raises `UncorkError` where the audit is of other weights: then no proof means
-    anything.
+    anything. Items take the place of the head where they are compared by another metric.
     """
+    if isinstance(head, Items):
+        if head.metric != "inner":
+            return verify_items(audit, head, tick)
+        head = head.head(audit.domain)
     if audit.fingerprint != head.fingerprint:
         raise UncorkError(
             f"these certificates are for the weights {audit.fingerprint[:19]}…, "
@@ -217,3 +224,24 @@ def _checked_groups(
         else:
             groups.update(dict.fromkeys(ids, group))
     return groups
+
+
+def verify_items(
+    audit: Audit, items: Items, tick: Callable[[int], None] = lambda n: None
+) -> Verification:
+    """Check every verdict of such an audit from nothing but the vectors."""
+    if audit.fingerprint != items.fingerprint or audit.metric != items.metric:
+        raise UncorkError(
+            f"these certificates are for the vectors {audit.fingerprint[:19]}… compared by "
+            f"{METRICS[audit.metric]}, and these are {items.fingerprint[:19]}…, compared by "
+            f"{items.metric_in_words}: they prove nothing about them"
+        )
+    check_arithmetic()
+    failed = failed_claims(items, audit.domain, audit.proofs, tick)
+    result = Verification(failed=failed, altered=audit.altered)
+    good = np.ones(len(items), dtype=bool)
+    good[list(failed)] = False
+    for verdict in (Verdict.ARGMAXABLE, Verdict.UNARGMAXABLE, Verdict.TIED):
+        result.held[str(verdict)] = int(((audit.proofs.verdicts == verdict) & good).sum())
+    audit.proven = result.ok
+    return result

@@ -20,37 +20,41 @@ from uncork.auditing.proofs.verdict import Mixture, Verdict, Witness
 from uncork.auditing.result import Audit
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
+from uncork.core.items import Items, check_metric
 from uncork.core.own_archive import OwnArchive, are_ids, open_archive, write_archive
 from uncork.core.reading import reading_from
 from uncork.domain import Domain, parse_domain
 from uncork.domain.file import narrowest
 from uncork.domain.members import array_names, domain_from, members_of
 
-VERSION = 2
-_PLAIN = 1  # the version written where the domain is plain: what version 2 adds is not needed
-_KIND = "uncork certificates"
+VERSION = 3
+_PLAIN = 1  # the version written where nothing of what came later is needed
+_IMAGE = 2  # adds the arrays of a domain that is an image
+_OWN_VECTORS = 3  # adds a metric other than inner products, whose witnesses are the items' vectors
+KIND = "uncork certificates"
 _WHAT = "a certificate file"
-_NAMES = (
+NAMES = (
     "header", "verdict", "margin", "group_(size|class)", "formula_(transform|centre|scale)",
     "witness(32|64)_(class|input)", "mixture(32|64)_(class|size|bulk|row|weight)",
-    "tilt_(class|input|peak)", "digest",
+    "tilt_(class|input|peak)", "own_scale", "digest",
 )  # fmt: skip
-_HEADER_EACH = 256  # characters of the header for one class: why it is undecided, that it was asked
+HEADER_EACH = 256  # characters of the header for one class: why it is undecided, that it was asked
 _DIGEST_LENGTH = 64
 _DIGEST_BYTES = 16 << 20
 
 
 def write_certificates(audit: Audit, path: str | os.PathLike[str]) -> None:
     """Write the file whole or not at all."""
-    write_archive(path, _members(audit))
+    write_archive(path, certificate_members(audit))
 
 
-def _members(audit: Audit) -> dict[str, np.ndarray]:
+def certificate_members(audit: Audit) -> dict[str, np.ndarray]:
+    """The arrays of an audit's file by name."""
     proofs = audit.proofs
     affine = audit.domain.affine(audit.features)
     description, arrays = members_of(audit.domain) if affine.steps else (None, {})
     header = {
-        "kind": _KIND, "version": VERSION if affine.steps else _PLAIN,
+        "kind": KIND, "version": _version(audit),
         "fingerprint": audit.fingerprint,
         "domain": audit.domain.spec(), "classes": audit.classes, "features": audit.features,
         "dtype": audit.dtype, "bias": audit.has_bias, "source": audit.source,
@@ -71,6 +75,8 @@ def _members(audit: Audit) -> dict[str, np.ndarray]:
     }  # fmt: skip
     if description is not None:
         header["domain_parts"] = description
+    if audit.metric != "inner":
+        header["metric"] = audit.metric
     members = {
         "header": np.array(json.dumps(header, ensure_ascii=True)),
         "verdict": proofs.verdicts.astype(np.uint8),
@@ -79,6 +85,8 @@ def _members(audit: Audit) -> dict[str, np.ndarray]:
         "group_size": np.array([len(g) for g in proofs.groups], dtype=np.int32),
         **{f"domain_{name}": narrowest(array) for name, array in arrays.items()},
     }
+    if audit.metric != "inner":
+        members["own_scale"] = proofs.scales
     if proofs.formula is not None and (proofs.scales > 0).any():
         members["formula_transform"] = proofs.formula.transform
         members["formula_centre"] = proofs.formula.centre
@@ -109,12 +117,18 @@ def _members(audit: Audit) -> dict[str, np.ndarray]:
     return members
 
 
+def _version(audit: Audit) -> int:
+    if audit.metric != "inner":
+        return _OWN_VECTORS
+    return _IMAGE if audit.domain.affine(audit.features).steps else _PLAIN
+
+
 def content_digest(members: Mapping[str, np.ndarray]) -> str:
     """SHA-256 over names, types, shapes and bytes of every member but the digest itself.
 
     It says whether a file is still the one that was written, nothing about who wrote it.
     """
-    digest = hashlib.sha256(f"{_KIND} {_PLAIN}".encode())
+    digest = hashlib.sha256(f"{KIND} {_PLAIN}".encode())
     for name in sorted(set(members) - {"digest"}):
         array = members[name]
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
@@ -142,19 +156,21 @@ def _steps(classes: np.ndarray) -> np.ndarray:
     return np.diff(np.asarray(classes, dtype=np.int64), prepend=0)
 
 
-def read_certificates(path: str | os.PathLike[str], head: Head | None = None) -> Audit:
+def read_certificates(path: str | os.PathLike[str], head: Head | Items | None = None) -> Audit:
     """Read a file back, checking its form; what it claims is for the certifier to check."""
-    with open_archive(path, _WHAT, (*_NAMES, f"domain_{array_names()}")) as archive:
+    with open_archive(path, _WHAT, (*NAMES, f"domain_{array_names()}")) as archive:
+        if isinstance(head, Items) and head.metric == "inner":
+            head = head.head()
         return _read(archive, head)
 
 
-def _read(archive: OwnArchive, head: Head | None) -> Audit:
+def _read(archive: OwnArchive, known: Head | Items | None) -> Audit:
     # Floats are not packed: a file of that many classes is at least as long as this array.
     if "margin" not in archive:
         raise UncorkError(f"not {_WHAT}")
     margins = archive.mapped("margin", (None,), np.float32)
-    header = archive.header(_KIND, _HEADER_EACH, len(margins))
-    if header["version"] not in (_PLAIN, VERSION):
+    header = archive.header(KIND, HEADER_EACH, len(margins))
+    if header["version"] not in (_PLAIN, _IMAGE, _OWN_VECTORS):
         raise UncorkError(
             f"certificates of version {header['version']}; this uncork reads versions up to "
             f"{VERSION}"
@@ -162,13 +178,66 @@ def _read(archive: OwnArchive, head: Head | None) -> Audit:
     classes, features = int(header["classes"]), int(header["features"])
     if classes != len(margins):
         raise UncorkError(f"the header says {classes:,} classes, and the file has {len(margins):,}")
-    domain = _domain(archive, header, features)
-    latent = domain.affine(features).latent
+    domain = domain_of(archive, header, features)
+    head = known if isinstance(known, Head) else None
     proofs = Proofs.empty(classes)
-    proofs.verdicts = archive.array("verdict", (classes,), np.uint8).copy()
-    if proofs.verdicts.max(initial=0) > max(Verdict):
-        raise UncorkError("verdict holds a value that is not a verdict")
+    proofs.verdicts = read_verdicts(archive, classes).copy()
     proofs.margins = np.asarray(margins, dtype=np.float64)
+    formula, scales = read_formula(archive, domain, features, classes)
+    if formula is not None:
+        proofs.formula, proofs.scales = formula, scales.copy()
+    read_proofs(archive, header, domain, proofs, head)
+    asked = header["asked"]
+    if not are_ids(np.array(asked or [], dtype=np.int64), classes):
+        raise UncorkError("the header names a class that does not exist")
+    digest = archive.text("digest", _DIGEST_LENGTH)
+    altered = digest != content_digest(_Contents(archive))
+    return Audit(
+        proofs, str(header["fingerprint"]), domain, features,
+        str(header["dtype"]), bool(header["bias"]),
+        labels=None if known is None else known.labels, source=str(header["source"]), head=head,
+        asked=None if asked is None else np.array(asked, dtype=np.int64),
+        approximate=bool(header["approximate"]), algorithm=str(header["algorithm"]),
+        device=str(header["device"]), seconds=dict(header["seconds"]),
+        low_precision=header["low_precision"],
+        altered=altered, reading=reading_from(header.get("reading")),
+        metric=_metric(archive, header, proofs),
+        items=known if isinstance(known, Items) else None,
+    )  # fmt: skip
+
+
+def read_verdicts(archive: OwnArchive, count: int) -> np.ndarray:
+    """So many verdicts: (count,)."""
+    verdicts = archive.array("verdict", (count,), np.uint8)
+    if verdicts.max(initial=0) > max(Verdict):
+        raise UncorkError("verdict holds a value that is not a verdict")
+    return verdicts
+
+
+def read_formula(
+    archive: OwnArchive, domain: Domain, features: int, count: int
+) -> tuple[Formula | None, np.ndarray]:
+    """The formula of witnesses that are not stored, if there is one, and their scales: (count,)."""
+    if "formula_scale" not in archive:
+        return None, np.zeros(count, dtype=np.float32)
+    latent = domain.affine(features).latent
+    formula = Formula(
+        archive.array("formula_transform", (features, latent), np.float32),
+        archive.array("formula_centre", (features,), np.float64),
+    )
+    return formula, archive.array("formula_scale", (count,), np.float32)
+
+
+def read_proofs(
+    archive: OwnArchive,
+    header: dict[str, Any],
+    domain: Domain,
+    proofs: Proofs,
+    head: Head | None,
+) -> None:
+    """Everything that is stored for single classes: groups, inputs, mixtures, reasons."""
+    classes, features = int(header["classes"]), int(header["features"])
+    latent = domain.affine(features).latent
     if archive.count("group_class") > classes:
         raise UncorkError("there are more equal classes than classes")
     members = archive.array("group_class", (None,), np.int32)
@@ -176,18 +245,11 @@ def _read(archive: OwnArchive, head: Head | None) -> Audit:
     if int(sizes.sum()) != len(members) or (sizes < 2).any() or not are_ids(members, classes):
         raise UncorkError("the groups of equal classes are damaged")
     proofs.groups = np.split(members.astype(np.int64), np.cumsum(sizes)[:-1]) if len(sizes) else []
-    if "formula_scale" in archive:
-        proofs.scales = archive.array("formula_scale", (classes,), np.float32).copy()
-        proofs.formula = Formula(
-            archive.array("formula_transform", (features, latent), np.float32),
-            archive.array("formula_centre", (features,), np.float64),
-        )
     for bits in (32, 64):
         _read_inputs(archive, proofs, bits, classes, latent)
         _read_mixtures(archive, proofs, bits, classes)
     _read_tilts(archive, proofs, features)
     named = [*header["exact_witnesses"], *header["exact_mixtures"], *header["reasons"]]
-    named += header["asked"] or []
     if not are_ids(np.array([int(t) for t in named], dtype=np.int64), classes):
         raise UncorkError("the header names a class that does not exist")
     whole_number = WholeNumbers(domain, features, head)
@@ -216,25 +278,27 @@ def _read(archive: OwnArchive, head: Head | None) -> Audit:
             integers,
         )
     proofs.reasons = {int(t): str(why) for t, why in header["reasons"].items()}
-    asked = header["asked"]
-    digest = archive.text("digest", _DIGEST_LENGTH)
-    altered = digest != content_digest(_Contents(archive))
-    return Audit(
-        proofs, str(header["fingerprint"]), domain, features,
-        str(header["dtype"]), bool(header["bias"]),
-        labels=None if head is None else head.labels, source=str(header["source"]), head=head,
-        asked=None if asked is None else np.array(asked, dtype=np.int64),
-        approximate=bool(header["approximate"]), algorithm=str(header["algorithm"]),
-        device=str(header["device"]), seconds=dict(header["seconds"]),
-        low_precision=header["low_precision"],
-        altered=altered, reading=reading_from(header.get("reading")),
-    )  # fmt: skip
 
 
-def _domain(archive: OwnArchive, header: dict[str, Any], features: int) -> Domain:
+def _metric(archive: OwnArchive, header: dict[str, Any], proofs: Proofs) -> str:
+    """How items are compared; under another metric than inner products, the scales of their own
+    vectors are the witnesses."""
+    if header["version"] != _OWN_VECTORS:
+        return "inner"
+    metric = check_metric(str(header["metric"]))
+    if metric == "inner":
+        raise UncorkError("certificates of this version are of cosine or Euclidean distance")
+    scales = archive.array("own_scale", (len(proofs.verdicts),), np.float32)
+    if proofs.inputs or proofs.exact or proofs.mixtures or proofs.formula is not None:
+        raise UncorkError("the witnesses of these items are their own vectors, and nothing else")
+    proofs.scales = scales.copy()
+    return metric
+
+
+def domain_of(archive: OwnArchive, header: dict[str, Any], features: int) -> Domain:
     """The domain: plain ones by their text, images by their arrays, which must be those that the
     text names."""
-    if header["version"] == _PLAIN:
+    if header["version"] != _IMAGE:
         text = str(header["domain"])
         if text.lstrip().startswith("@"):
             raise UncorkError("the domain of certificates cannot be another file")

@@ -11,6 +11,7 @@ from uncork.auditing.search import (
     reference,
     rows,
     screen,
+    shares,
     tilt,
 )
 from uncork.auditing.search.proposer import Proposer
@@ -22,6 +23,7 @@ FAST: tuple[Proposer, ...] = (
     winners.PROPOSER,
     guesses.PROPOSER,
     screen.PROPOSER,
+    shares.PROPOSER,
     projection.PROPOSER,
     tilt.PROPOSER,
     alike.PROPOSER,

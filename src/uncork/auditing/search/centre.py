@@ -18,6 +18,8 @@ whose size matters adds a term of its own (`cone`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -28,15 +30,58 @@ from uncork.auditing.search.proposer import Mixtures, Proposal, Proposer, Search
 from uncork.auditing.search.space import Space
 
 _STEPS = 80  # Newton steps for a class, then it is left undecided
+_STEPS_WITH_SIDES = 24  # the same where all sides are in: there it may run off between the two
 _RIDGE = 1e-9
+_MOST_SIDES = 2  # that are in every working set, as a multiple of the width
 
 
-_FACTORS = (1.0, 3.0)  # sizes of working sets: a class that one leaves open gets a larger one
+class Sides(Enum):
+    """Which sides of the domain are in a working set."""
+
+    NONE = 0  # as if every input could arrive; only coordinates that some class sees
+    CROSSED = 1  # those that inputs were found beyond
+    ALL = 2
+
+
+@dataclass(frozen=True)
+class WorkingSets:
+    """How large they are, and what is in them."""
+
+    factor: float = 1.0  # times the usual number of classes
+    sides: Sides = Sides.CROSSED
+
+    def width(self, space: Space) -> int:
+        """Coordinates of directions."""
+        return space.width - space.unseen if self.sides is Sides.NONE else space.width
+
+    def classes(self, space: Space) -> int:
+        """Three times the width that classes see, twice for wide heads, where rows cost more.
+        Coordinates that no class sees take sides to hold, and as many rows again."""
+        width = space.width - space.unseen
+        if self.sides is Sides.CROSSED:
+            width += 2 * space.unseen
+        size = (3 if space.width <= 512 else 2) * width
+        return min(int(self.factor * size), space.head.classes - len(space.repeats) - 1)
+
+
+def plans(space: Space) -> Iterator[WorkingSets]:
+    """Working sets to try one after the other: a class that one leaves open gets the next.
+
+    Where inputs have coordinates that no class sees, most lost classes are lost whatever can
+    arrive, and are told in the few coordinates that count. The others are pushed about by sides
+    that no class holds: there all of them are in from the beginning.
+    """
+    if space.unseen:
+        yield WorkingSets(sides=Sides.NONE)
+        if len(space.sides()) <= _MOST_SIDES * space.width:
+            yield WorkingSets(sides=Sides.ALL)
+    yield WorkingSets()
+    yield WorkingSets(3.0)
 
 
 def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Proposal]:
-    for factor in _FACTORS:
-        yield from propose_in_batches(space, search.undecided(classes), search, factor)
+    for plan in plans(space):
+        yield from propose_in_batches(space, search.undecided(classes), search, plan)
 
 
 PROPOSER = Proposer("centre", "decide", propose)
@@ -46,17 +91,17 @@ def propose_in_batches(
     space: Space,
     classes: np.ndarray,
     search: Search,
-    factor: float,
+    plan: WorkingSets,
     without: np.ndarray | None = None,
 ) -> Iterator[Proposal]:
-    """Decide classes with working sets of one size, as many at a time as there are threads; as if
+    """Decide classes with working sets of one kind, as many at a time as there are threads; as if
     classes `without` whom it is to be did not exist."""
 
     def work(batch: tuple[np.ndarray, Any]) -> tuple[Proposal, ...]:
-        return () if search.late() else decide_batch(space, *batch, factor, search.late, without)
+        return () if search.late() else decide_batch(space, *batch, plan, search.late, without)
 
     with space.backend.threads() as over:
-        for found in over(work, batches(space, classes, _hints(space, classes, search), factor)):
+        for found in over(work, batches(space, classes, _hints(space, classes, search), plan)):
             yield from found
 
 
@@ -72,20 +117,16 @@ def _hints(space: Space, classes: np.ndarray, search: Search) -> Any:
     return hints
 
 
-def working_set_size(space: Space, factor: float = 1.0) -> int:
-    """Rows in a working set: three times the width, twice for wide heads, where rows cost more.
-    Coordinates that no class sees take sides of the box to hold, and as many rows again."""
-    size = (3 if space.width <= 512 else 2) * (space.width + space.unseen)
-    return min(int(factor * size), space.head.classes - len(space.repeats) - 1)
-
-
 def batches(
-    space: Space, classes: np.ndarray, hints: Any, factor: float = 1.0
+    space: Space, classes: np.ndarray, hints: Any, plan: WorkingSets
 ) -> list[tuple[np.ndarray, Any]]:
-    """Classes and their hints cut into batches whose working sets fit the backend's block."""
-    row = (working_set_size(space, factor) + 2) * space.width * 8
+    """Classes and their hints cut into batches whose working sets fit the backend's block, and one
+    for each thread at least."""
+    sides = len(space.sides()) if plan.sides is Sides.ALL else 0
+    row = (plan.classes(space) + sides + 2) * plan.width(space) * 8
     scores = 2 * space.head.classes * space.points.itemsize
-    size = int(max(1, min(len(classes), space.backend.solve_bytes // (row + scores))))
+    most = min(-(-len(classes) // space.backend.jobs), space.backend.solve_bytes // (row + scores))
+    size = int(max(1, most))
     starts = range(0, len(classes), size)
     return [(classes[start : start + size], hints[start : start + size]) for start in starts]
 
@@ -94,7 +135,7 @@ def decide_batch(
     space: Space,
     classes: np.ndarray,
     hints: Any,
-    factor: float = 1.0,
+    plan: WorkingSets = WorkingSets(),
     stop: Callable[[], bool] = bool,
     without: np.ndarray | None = None,
 ) -> tuple[Proposal, ...]:
@@ -103,8 +144,8 @@ def decide_batch(
     `hints` (n, width) are directions at which the classes nearly won, where screening left off: who
     beats them there belongs in the working set.
     """
-    batch = _Batch(space, classes, hints, factor, without)
-    for _ in range(_STEPS):
+    batch = _Batch(space, classes, hints, plan, without)
+    for _ in range(_STEPS_WITH_SIDES if plan.sides is Sides.ALL else _STEPS):
         if not len(batch.classes) or stop():
             break
         batch.step()
@@ -119,7 +160,7 @@ class _Batch:
         space: Space,
         classes: np.ndarray,
         hints: Any,
-        factor: float,
+        plan: WorkingSets,
         without: np.ndarray | None = None,
     ) -> None:
         self.space, self.backend, self.xp = space, space.backend, space.backend.xp
@@ -128,7 +169,8 @@ class _Batch:
         if without is not None:
             self.skipped = np.union1d(space.repeats, without)
         others = space.head.classes - len(np.union1d(self.skipped, classes[:1]))
-        self.size = min(working_set_size(space, factor), max(others, 0))
+        self.size = min(plan.classes(space), max(others, 0))
+        self.plan, self.width = plan, plan.width(space)
         self.side_rows = self.backend.put(space.sides())
         self.cone = space.ball_cone()
         self.won: list[int] = []
@@ -141,23 +183,30 @@ class _Batch:
         space, xp, index = self.space, self.xp, self.backend.index
         own = space.points[index(self.classes)]  # (B, m)
         here = index(np.arange(len(self.classes)))
-        blockers = self._beating(hints @ space.points.T, (self.size + 1) // 2)
-        scores = own @ space.points.T  # (B, C)
+        blockers = self._beating(space.scores(hints), (self.size + 1) // 2)
+        scores = space.scores(own)  # (B, C)
         scores[here[:, None], blockers] = -np.inf
         further = self._beating(scores, self.size - blockers.shape[1])
         del scores
         self.ids = self.backend.get(xp.concat([blockers, further], axis=1))  # (B, n), −1: a side
         who = np.repeat(np.arange(len(self.classes)), self.size)
         rows, lengths = self._rows(who, self.ids.reshape(-1))
-        shape = (len(self.classes), self.size, space.width)
-        mean, mean_lengths = _unit(xp, -xp.astype(own, xp.float64))  # the mean is the origin
+        shape = (len(self.classes), self.size, self.width)
+        rows, lengths = xp.reshape(rows, shape), xp.reshape(lengths, shape[:2])
+        mean, mean_lengths = _unit(xp, -xp.astype(self._seen(own), xp.float64))  # the origin
         extra = [mean[:, None, :]]
+        if self.plan.sides is Sides.ALL:
+            everywhere = (len(self.classes), *self.side_rows.shape)
+            rows = xp.concat([rows, xp.broadcast_to(self.side_rows, everywhere)], axis=1)
+            lengths = xp.concat([lengths, xp.ones_like(rows[:, self.size :, 0])], axis=1)
+            none = np.full(everywhere[:2], -1, dtype=self.ids.dtype)
+            self.ids = np.concatenate([self.ids, none], axis=1)
         if space.lifted:
             height = xp.zeros_like(extra[0])
             height[:, :, -1] = -1.0
             extra.append(height)
-        self.rows = xp.concat([xp.reshape(rows, shape), *extra], axis=1)  # (B, n + extra, m)
-        self.lengths = xp.concat([xp.reshape(lengths, shape[:2]), mean_lengths[:, None]], axis=1)
+        self.rows = xp.concat([rows, *extra], axis=1)  # (B, n + extra, m)
+        self.lengths = xp.concat([lengths, mean_lengths[:, None]], axis=1)
         self.y = xp.zeros_like(mean)
 
     def _beating(self, scores: Any, count: int) -> Any:
@@ -171,7 +220,19 @@ class _Batch:
     def _rows(self, who: np.ndarray, classes: np.ndarray) -> tuple[Any, Any]:
         """u_i − u_t for (position in the batch, class i) pairs: unit rows (n, m), lengths (n,)."""
         rows = self.space.precise(classes) - self.space.precise(self.classes[who])
-        return _unit(self.xp, rows)
+        return _unit(self.xp, self._seen(rows))
+
+    def _seen(self, rows: Any) -> Any:
+        """The coordinates that directions have here, of rows (n, width)."""
+        return rows if self.width == self.space.width else self.space.seen(rows)
+
+    def _whole(self, y: Any) -> Any:
+        """Directions (n, m) with the coordinates that are left out here, at zero."""
+        if self.width == self.space.width:
+            return y
+        seen = len(self.space.to_input) - self.space.unseen
+        none = self.xp.zeros_like(self.xp.broadcast_to(y[:, :1], (len(y), self.space.unseen)))
+        return self.xp.concat([y[:, :seen], none, y[:, seen:]], axis=1)
 
     def step(self) -> None:
         xp = self.xp
@@ -181,7 +242,8 @@ class _Batch:
         hessian = _transpose(scaled) @ scaled
         gradient = xp.sum(scaled, axis=1)
         cone = None if self.cone is None else self.cone.at(self.y)
-        if self.space.unseen:  # nothing bends along these until a side of the box does
+        if self.width > self.space.width - self.space.unseen:
+            # Nothing bends along these until a side of the box does.
             at = np.arange(self.space.unseen) + len(self.space.to_input) - self.space.unseen
             hessian[:, at, at] += _RIDGE
         if cone is not None:
@@ -202,11 +264,11 @@ class _Batch:
         if self.cone is not None:
             along, ahead = along & self.cone.contains(move), ahead & self.cone.contains(self.y)
         beaten = self.backend.get(balanced)
-        ahead, along = self.backend.get(ahead) & ~beaten, self.backend.get(along) & ~beaten
         done = np.zeros(len(self.classes), dtype=bool)
         if beaten.any():
             outward = None if cone is None else cone.outward(move)
             done |= self._settle_beaten(np.flatnonzero(beaten), duals, outward)
+        ahead, along = self.backend.get(ahead) & ~done, self.backend.get(along) & ~done
         separated = np.flatnonzero(ahead | along)
         if len(separated):
             only_along = self.backend.index((along & ~ahead)[separated].astype(np.int64)) > 0
@@ -259,10 +321,11 @@ class _Batch:
     def _price(self, which: np.ndarray, y: Any, duals: Any, done: np.ndarray) -> None:
         """Hold directions that beat their working set against every class and the domain."""
         space, xp, backend = self.space, self.xp, self.backend
+        y = self._whole(y)
         search = xp.astype(y, space.points.dtype)
         classes = backend.index(self.classes[which])
         here = backend.index(np.arange(len(which)))
-        lead = search @ space.points.T
+        lead = space.scores(search)
         lead = lead - lead[here, classes][:, None]
         lead[here, classes] = -np.inf
         if len(self.skipped):
@@ -279,14 +342,18 @@ class _Batch:
         if not space.lifted and len(self.side_rows):
             # A cone's sides are crossed by the direction: entering has moved the input back.
             inside &= backend.get(xp.max(y @ self.side_rows.T, axis=1)) <= 0
-        won = (amounts.max(axis=1) < 0) & inside
+        ahead = amounts.max(axis=1) < 0
+        won = ahead & inside
         self.won.extend(self.classes[which[won]].tolist())
         self.inputs.extend(x[won])
-        done[which[won]] = True
-        self._replace(which[~won], backend.get(worst)[~won], amounts[~won], duals)
-        for j in np.flatnonzero(~won & ~inside).tolist():
+        # Without sides, what is ahead of all classes but outside is for others to bring in.
+        left = ~(ahead if self.plan.sides is Sides.NONE else won)
+        done[which[~left]] = True
+        self._replace(which[left], backend.get(worst)[left], amounts[left], duals)
+        # Sides are for those that no class holds back: most lost classes are lost without them.
+        for j in np.flatnonzero(left & ahead).tolist():
             self._add_sides(int(which[j]), y[j], duals)
-        self._step_back(which[~won])
+        self._step_back(which[left])
 
     def _replace(
         self, which: np.ndarray, worst: np.ndarray, amounts: np.ndarray, duals: Any
@@ -311,7 +378,7 @@ class _Batch:
     def _add_sides(self, k: int, y: Any, duals: Any) -> None:
         """Let the sides of the domain that an input crosses take the place of weak rows."""
         backend = self.backend
-        if not len(self.side_rows):
+        if not len(self.side_rows) or self.plan.sides is not Sides.CROSSED:
             return
         amounts = backend.get(self.side_rows @ y)
         violated = np.flatnonzero(amounts > 0)

@@ -35,13 +35,19 @@ def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Propo
         return
     classes = np.sort(classes)
     starts = np.arange(_PANEL, space.head.classes, _PANEL)
-    for part in np.split(classes, np.searchsorted(classes, starts)):
-        yield FirstGuesses(part)
+    for k, part in enumerate(np.split(classes, np.searchsorted(classes, starts))):
+        yield FirstGuesses(part, len(starts) + 1 - k)
         if search.late():
             return
 
 
-PROPOSER = Proposer("guesses", "screen", propose)
+def _tiles(classes: np.ndarray, space: Space) -> int:
+    """Of one half of the product, its diagonal with it."""
+    panels = -(-space.head.classes // _PANEL)
+    return panels * (panels + 1) // 2
+
+
+PROPOSER = Proposer("guesses", "screen", propose, "first guesses", _tiles)
 
 
 @dataclass(frozen=True)

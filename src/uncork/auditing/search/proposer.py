@@ -41,6 +41,7 @@ class FirstGuesses:
     """The first guesses of some classes, by the formula that the recorder has for them all."""
 
     classes: np.ndarray  # (n,)
+    tiles: int = 1  # of the product of all guesses, that are made for them
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,10 @@ class Search:
     rivals: dict[int, np.ndarray] = field(default_factory=dict)
 
 
+def _one_a_class(classes: np.ndarray, space: Space) -> int | None:
+    return len(classes)
+
+
 @dataclass(frozen=True)
 class Proposer:
     """A way to find proofs."""
@@ -106,3 +111,6 @@ class Proposer:
     name: str
     stage: Stage
     propose: Callable[[Space, np.ndarray, Search], Iterator[Proposal]]
+    title: str = ""  # what progress calls it, where it is a stage of its own there
+    # Until it is done, if known; none where it has nothing to do.
+    steps: Callable[[np.ndarray, Space], int | None] = _one_a_class

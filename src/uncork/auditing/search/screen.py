@@ -40,7 +40,7 @@ def winners(space: Space, y: Any) -> np.ndarray:
     def first(part: Any) -> np.ndarray:
         best, who = None, None
         for start in range(0, space.head.classes, rows):
-            scores = part @ space.points[start : start + rows].T
+            scores = space.scores(part, slice(start, start + rows))
             where = xp.argmax(scores, axis=1) + start
             value = xp.max(scores, axis=1)
             if best is not None:
@@ -79,7 +79,8 @@ def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Propo
         search.nearly_won = screening.live, space.directions(screening.inputs)
 
 
-PROPOSER = Proposer("screen", "screen", propose)
+# How many classes can win is what is asked.
+PROPOSER = Proposer("screen", "screen", propose, "reflecting", lambda classes, space: None)
 
 
 class _Screening:

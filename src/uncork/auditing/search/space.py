@@ -37,6 +37,7 @@ _HELD_BYTES = 256 << 20  # points are also held in float64 up to this size
 _FAR = 1e4  # how far out an input is tried where the domain sets no bound
 _MOST_UNSEEN = 4096  # features, beyond which directions that no row sees are not searched
 _EVEN = 4  # sides up to this many times as far as others count as a cube around zero
+_ROUNDING = 2.0**-52  # of each term of a mean, as a share of it
 _INSIDE = 1 - 1e-6  # rounding to float32 must not leave the domain
 
 
@@ -75,6 +76,7 @@ class Space:
         directed = self.domain.is_cone or self.outline.surrounds_zero
         self.lifted = not (constant_bias and directed)
         self.centre = self._mean()
+        self._round = False  # whether the rows' correlation is far from singular
         self.to_input, self.from_input = self._whitening()  # K (k, d), and y_x = x @ (d, k)
         self.bias_centre = float(bias.mean())
         deviation = float(bias.std())
@@ -104,12 +106,16 @@ class Space:
             covariance = part if covariance is None else covariance + part
         covariance = self.backend.get(covariance) / self.head.classes
         scale = np.sqrt(np.diag(covariance))
-        scale[scale == 0] = 1.0
+        # What varies less than the mean's own rounding does not vary.
+        still = scale <= _ROUNDING * self.head.classes * np.abs(self.centre * self._unit)
+        covariance[still, :] = covariance[:, still] = 0.0
+        scale[still] = 1.0
         correlation = covariance / scale / scale[:, None]
         try:
             factor, inverse = self.backend.factor(correlation)
             if np.diag(factor).min() < 1e-5:
                 raise np.linalg.LinAlgError
+            self._round = True
             return self._scaled(inverse / scale, factor * scale[:, None])
         except np.linalg.LinAlgError:
             values, vectors = np.linalg.eigh(correlation)
@@ -186,6 +192,31 @@ class Space:
         if self.lifted:
             points[:, inner] = self.backend.asarray(self.bias)
         return points
+
+    @property
+    def root(self) -> np.ndarray | None:
+        """K with v_i = K(g_i − μ), (k, d) for the rows g_i as u sees them; None where these were
+        moved for searching, or where whoever verifies might not find a K that is as good."""
+        moved = self.origin is not None or not np.isnan(self.fixed).all()
+        moved = moved or (isinstance(self.head, Folded) and self.head.unit != 1)
+        if moved or not self._round or not 1e-60 < self._unit.max() < 1e60:
+            return None
+        return self.to_input[: len(self._whiten)]
+
+    def seen(self, y: Any) -> Any:
+        """Of directions or points (n, width) the coordinates that some class sees."""
+        if not self.unseen:
+            return y
+        inner = len(self.to_input)
+        return y[:, self.backend.index(np.r_[: inner - self.unseen, inner : self.width])]
+
+    def scores(self, y: Any, part: slice = slice(None)) -> Any:
+        """u_i·y for directions (n, width) and the classes of a part: (n, C)."""
+        return self.seen(y) @ self._seen_points[part].T
+
+    @cached_property
+    def _seen_points(self) -> Any:
+        return self.seen(self.points)
 
     def precise(self, classes: np.ndarray) -> Any:
         """Points of some classes in float64 on the device: (n, width).

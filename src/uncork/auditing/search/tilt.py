@@ -43,7 +43,11 @@ def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Propo
         yield Mixtures(tilted_mixtures(space, classes))
 
 
-PROPOSER = Proposer("tilt", "decide", propose)
+def _steps(classes: np.ndarray, space: Space) -> int:
+    return len(classes) if space.width > _WIDE else 0
+
+
+PROPOSER = Proposer("tilt", "decide", propose, "deep inside", _steps)
 
 
 def tilted_mixtures(space: Space, classes: np.ndarray) -> list[tuple[int, Mixture]]:

@@ -34,15 +34,16 @@ _KEPT = 1e-3  # of its weight that a class in a mixture must keep
 
 def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Proposal]:
     """A sample one by one, and then everybody near them, until that stops paying."""
-    if space.width > _WIDE:
+    if not _fits(classes, space):
         return
+    plan = next(centre.plans(space))
     rng, left = np.random.default_rng(0), classes
     for _ in range(_ROUNDS):
         if len(left) < _FEWEST or search.late():
             return
         sample = np.sort(rng.choice(left, _SAMPLE, replace=False))
         pairs: list[tuple[int, Mixture]] = []
-        for proposal in centre.propose_in_batches(space, sample, search, 1.0, left):
+        for proposal in centre.propose_in_batches(space, sample, search, plan, left):
             if isinstance(proposal, Mixtures):
                 pairs.extend(proposal.pairs)
             yield proposal
@@ -56,7 +57,16 @@ def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Propo
             return
 
 
-PROPOSER = Proposer("alike", "decide", propose)
+def _fits(classes: np.ndarray, space: Space) -> bool:
+    return space.width <= _WIDE and len(classes) >= _FEWEST
+
+
+def _steps(classes: np.ndarray, space: Space) -> int | None:
+    """How many classes are alike is what is asked."""
+    return None if _fits(classes, space) else 0
+
+
+PROPOSER = Proposer("alike", "decide", propose, "neighbours", _steps)
 
 
 def bent(

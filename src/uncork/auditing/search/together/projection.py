@@ -42,10 +42,7 @@ _STAGES = (_Stage(0.05, 200, False), _Stage(0.002, 1000, True))
 
 def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Proposal]:
     """Witnesses as soon as they win, mixtures as soon as they are near enough."""
-    few = space.head.classes <= _PER_FEATURE * space.width
-    if space.width <= _NARROW or not few or space.unseen or space.ball_cone() is not None:
-        return
-    if space.domain.is_cone and space.outline.has_sides:  # sides would be further generators
+    if not _fits(space):
         return
     for stage in _STAGES:
         yield from _propose_in_batches(space, search.undecided(classes), search, stage)
@@ -59,7 +56,19 @@ def _propose_in_batches(
         yield from _Nearest(space, classes[start : start + size], stage).propose(search)
 
 
-PROPOSER = Proposer("projection", "decide", propose)
+def _fits(space: Space) -> bool:
+    few = space.head.classes <= _PER_FEATURE * space.width
+    if space.width <= _NARROW or not few or space.unseen or space.ball_cone() is not None:
+        return False
+    # Sides of a cone would be further generators.
+    return not (space.domain.is_cone and space.outline.has_sides)
+
+
+def _steps(classes: np.ndarray, space: Space) -> int:
+    return len(classes) if _fits(space) else 0
+
+
+PROPOSER = Proposer("projection", "decide", propose, "nearest", _steps)
 
 
 class _Nearest:

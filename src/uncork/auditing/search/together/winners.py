@@ -58,7 +58,7 @@ def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Propo
         yield from deciding.next_chunk()
 
 
-PROPOSER = Proposer("winners", "screen", propose)
+PROPOSER = Proposer("winners", "screen", propose, "few features")
 
 
 def fits(space: Space, classes: np.ndarray) -> bool:
