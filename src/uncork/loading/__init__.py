@@ -9,8 +9,18 @@ from uncork.domain import Domain
 from uncork.loading.contents import AmbiguousError
 from uncork.loading.description import Description, describe
 from uncork.loading.source import Found, Source, find, open_source
+from uncork.loading.vectors.items import load_items
 
-__all__ = ["AmbiguousError", "Description", "Found", "describe", "find", "load", "open_source"]
+__all__ = [
+    "AmbiguousError",
+    "Description",
+    "Found",
+    "describe",
+    "find",
+    "load",
+    "load_items",
+    "open_source",
+]
 
 
 def load(

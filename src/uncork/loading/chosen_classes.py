@@ -18,28 +18,36 @@ from uncork.loading.vocabulary.scripts import MIXED, NONE, script_of, scripts_of
 __all__ = ["HELP", "chosen_classes", "script_of"]
 
 HELP = (
-    "Ask about some classes only: 0-99,500; @FILE with the same; script:CYRILLIC; special, unused, "
-    "padding, or ordinary (all but these); label:REGEX. Commas join them."
+    "Ask about some classes only: 0-99,500; @FILE with the same; script:CYRILLIC; special, unused "
+    "(or reserved), padding, or ordinary (all but these); label:REGEX. Commas join them."
 )
 _MOST_BYTES = 64 << 20
 _LISTED = 12
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
-_KINDS = ("special", "unused", "padding", "ordinary")
+_KINDS = ("special", "unused", "reserved", "padding", "ordinary")
+_SAME = {"reserved": "unused"}
 
 
-def chosen_classes(text: str, head: Head, vocabulary: Vocabulary | None = None) -> np.ndarray:
+def chosen_classes(
+    text: str, head: Head, vocabulary: Vocabulary | None = None, option: str = "--classes"
+) -> np.ndarray:
     """Ids (n,), ascending, of the classes that any of the parts between commas names.
 
-    `0-99`, `@file`, `script:CYRILLIC`, `special`, `unused`, `padding`, `ordinary`; a part that
-    begins with `label:` is a regular expression and reaches to the end of the text. Without a
-    vocabulary the kinds are told by the labels' names alone.
+    `0-99`, `@file`, `script:CYRILLIC`, `special`, `unused` (or `reserved`), `padding`, `ordinary`;
+    a part that begins with `label:` is a regular expression and reaches to the end of the text.
+    Without a vocabulary the kinds are told by the labels' names alone. Errors name the `option`.
     """
     if vocabulary is None:
         vocabulary = Vocabulary()
         if head.labels is not None:
             vocabulary = vocabulary_of(head.labels, head.classes, "labels", byte_level=False)
     chosen = np.zeros(head.classes, dtype=bool)
-    _choose(text, head, vocabulary, chosen, "--classes")
+    try:
+        _choose(text, head, vocabulary, chosen, "--classes")
+    except UncorkError as error:
+        if option == "--classes":
+            raise
+        raise UncorkError(str(error).replace("--classes", option)) from None
     return np.flatnonzero(chosen)
 
 
@@ -60,7 +68,7 @@ def _choose(text: str, head: Head, vocabulary: Vocabulary, chosen: np.ndarray, w
         elif part.strip().startswith("script:"):
             chosen |= _of_script(part.strip().removeprefix("script:"), head, vocabulary)
         elif part.strip() in _KINDS:
-            chosen |= _of_kind(part.strip(), head, vocabulary)
+            chosen |= _of_kind(_SAME.get(part.strip(), part.strip()), head, vocabulary)
         else:
             for piece in part.split():
                 _number(piece, head, chosen, where)

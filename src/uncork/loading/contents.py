@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from uncork.core.errors import UncorkError
+from uncork.core.links import Links
 from uncork.core.text import printable
 from uncork.domain import Domain
 
 _BY_HAND = "named by hand"
+UNSAID = ""  # the metric of an index whose file does not tell which it is
 _LISTED = 8  # how many tensors an error names before it says "and N more"
 
 
@@ -125,7 +127,10 @@ class Contents:
     file itself shows how the tensor is used (None where it does not); `vocabulary(classes)` is what
     it says of its classes; `domain(choice)` what precedes that head; where it does not show, why
     not (None where there is nothing to say). `typed` maps where a source lies in the hub's cache to
-    what people typed for it.
+    what people typed for it. `metric` is how an index compares its rows with a query (see `Items`),
+    UNSAID where its file does not tell; None where the source is no index, and its rows are
+    multiplied with inputs unless another metric is asked for. `links()` is the graph that a search
+    of the index walks, where it has one.
     """
 
     path: Path
@@ -136,6 +141,8 @@ class Contents:
     vocabulary: Callable[[int], Vocabulary] = lambda classes: Vocabulary()
     domain: Callable[[Choice], FoundDomain | UnknownDomain | None] = lambda choice: None
     typed: Mapping[str, str] = field(default_factory=dict)
+    metric: str | None = None
+    links: Callable[[], Links] | None = None
 
     def tensor(self, name: str, option: str) -> Tensor:
         """The tensor of that name, or an error that lists what is there."""
@@ -152,6 +159,10 @@ class Contents:
 
 class AmbiguousError(UncorkError):
     """The file can be read, but does not say by itself which tensor is the head."""
+
+
+class LabelCountError(UncorkError):
+    """There are labels, but not one for each row."""
 
 
 def require_file(path: Path) -> None:

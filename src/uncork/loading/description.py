@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from uncork.core.head import Head
+from uncork.core.items import Items
 from uncork.core.reading import json_keys
 from uncork.domain import Domain
-from uncork.loading.contents import AmbiguousError, FoundDomain, Vocabulary
+from uncork.loading.contents import UNSAID, AmbiguousError, Contents, FoundDomain, Vocabulary
 from uncork.loading.odd_rows import OddRows, odd_rows
 from uncork.loading.source import Source, find, open_source
+from uncork.loading.vectors.items import find_items
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Description:
     notes: tuple[str, ...] = ()
     problem: str = ""
     odd: OddRows = field(default_factory=OddRows)
+    items: Items | None = None  # instead of a head, where an index compares by another metric
+    metric: str = "inner"  # "" where the index does not say
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
@@ -56,7 +60,17 @@ class Description:
             ],
             "problem": self.problem,
             "notes": list(self.notes),
+            "metric": self.metric or None,
         }
+        if self.items is not None:
+            found |= {
+                "items": len(self.items),
+                "features": self.items.features,
+                "dtype": self.items.dtype,
+                "fingerprint": self.items.fingerprint if self.metric else None,
+                "labels": None if self.items.labels is None else len(self.items.labels),
+                **json_keys(self.items.reading),
+            }
         if head is not None:
             said = json_keys(head.reading)
             found |= {
@@ -94,6 +108,7 @@ def describe(
     labels: Source | Sequence[str] | None = None,
     domain: Domain | str | None = None,
     base: Source | None = None,
+    metric: str | None = None,
 ) -> Description:
     """Read a model file as `load` does and say what was found, and what is odd about it.
 
@@ -102,9 +117,11 @@ def describe(
     """
     contents = open_source(source, base)
     try:
+        if contents.metric not in (None, "inner") and (metric or contents.metric) != "inner":
+            return _of_items(contents, metric, weight, labels, transpose)
         found = find(
             source, weight=weight, bias=bias, transpose=transpose, labels=labels, domain=domain,
-            contents=contents,
+            metric=metric, contents=contents,
         )  # fmt: skip
     except AmbiguousError as error:
         tensors = tuple(TensorInfo(t.name, t.shape, t.dtype) for t in contents.tensors.values())
@@ -127,4 +144,34 @@ def describe(
         shown_domain=found.shown_domain,
         notes=found.notes,
         odd=odd_rows(found.head, found.vocabulary),
+    )
+
+
+def _of_items(
+    contents: Contents,
+    metric: str | None,
+    vectors: str | None,
+    labels: Source | Sequence[str] | None,
+    transpose: bool,
+) -> Description:
+    """An index that compares by another metric than inner products, or does not say by which."""
+    unsaid = contents.metric == UNSAID and metric is None
+    # What its rows are is the same under every metric.
+    found = find_items(
+        contents, metric="euclidean" if unsaid else metric, vectors=vectors, labels=labels,
+        transpose=transpose,
+    )  # fmt: skip
+    name = found.items.reading.weight if found.items.reading is not None else ""
+    return Description(
+        source=str(contents.path),
+        format=contents.format,
+        tensors=tuple(
+            TensorInfo(t.name, t.shape, t.dtype, "vectors" if t.name == name else "")
+            for t in contents.tensors.values()
+        ),
+        items=found.items,
+        metric="" if unsaid else found.items.metric,
+        weight=name,
+        labels_from=found.vocabulary.source if found.items.labels else "",
+        vocabulary=found.vocabulary,
     )

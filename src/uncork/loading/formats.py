@@ -6,10 +6,12 @@ A new format is a module with a reader and a line in `FORMATS`; elsewhere, a cal
 from __future__ import annotations
 
 import importlib
+import itertools
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.loading.contents import Contents
@@ -25,7 +27,8 @@ class Format:
 
     `reader` is "module:function", imported when a file calls for it; the function takes the path
     and returns `Contents`. `starts` tells from a file's first 32 bytes and its size, `holds` from
-    the names inside a zip archive. A file with one of the `suffixes` whose bytes say otherwise is
+    the names inside a zip archive; `looks` opens the file, where what tells is further inside, and
+    is asked last. A file with one of the `suffixes` whose bytes say otherwise is
     refused as damaged, or handed to the reader where `by_name` is set.
     """
 
@@ -35,12 +38,24 @@ class Format:
     suffixes: tuple[str, ...] = ()
     starts: Callable[[bytes, int], bool] | None = None
     holds: Callable[[set[str]], bool] | None = None
+    looks: Callable[[Path, bytes, int], bool] | None = None
     by_name: bool = False
 
     def read(self, path: Path) -> Contents:
-        module, function = self.reader.split(":")
-        reader: Callable[[Path], Contents] = getattr(importlib.import_module(module), function)
-        return reader(path)
+        contents: Contents = _imported(self.reader)(path)
+        return contents
+
+
+def _imported(name: str) -> Callable[..., Any]:
+    """The function behind "module:function"."""
+    module, function = name.split(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def _asking(name: str) -> Callable[..., bool]:
+    """A function that tells a format, imported when a file gets as far as that."""
+    return lambda *about: bool(_imported(name)(*about))
 
 
 def _magic(*starts: bytes, at: int = 0) -> Callable[[bytes, int], bool]:
@@ -92,6 +107,44 @@ TESSERACT = Format(
     "tesseract", f"{_HERE}.tesseract.file:read_tesseract", "Tesseract .traineddata",
     (".traineddata",), by_name=True,
 )  # fmt: skip
+# Vectors of items.
+_VECTORS = f"{_HERE}.vectors"
+FAISS = Format(
+    "faiss", f"{_VECTORS}.faiss:read_faiss", "faiss indices", (".faiss",),
+    _asking(f"{_VECTORS}.faiss:looks_like_faiss"),
+)  # fmt: skip
+HNSWLIB = Format(
+    "hnswlib", f"{_VECTORS}.hnswlib:read_hnswlib", "hnswlib indices", (".hnsw", ".hnswlib"),
+    looks=_asking(f"{_VECTORS}.hnswlib:looks_like_hnswlib"),
+)  # fmt: skip
+USEARCH = Format(
+    "usearch", f"{_VECTORS}.usearch:read_usearch", "usearch indices", (".usearch",),
+    looks=_asking(f"{_VECTORS}.usearch:looks_like_usearch"),
+)  # fmt: skip
+_ANNOY = (".ann", ".annoy")
+ANNOY = Format(
+    "annoy", f"{_VECTORS}.annoy:read_annoy", "Annoy indices", _ANNOY,
+    looks=lambda path, start, size: path.suffix.lower() in _ANNOY,  # its bytes look like others'
+)  # fmt: skip
+XVECS = Format(
+    "xvecs", f"{_VECTORS}.xvecs:read_xvecs", ".fvecs/.ivecs/.bvecs", (".fvecs", ".ivecs", ".bvecs"),
+    by_name=True,
+)  # fmt: skip
+WORDS = Format(
+    "words", f"{_VECTORS}.words:read_words", "word vectors (GloVe, word2vec, fastText .vec)",
+    (".vec", ".w2v", ".glove"), looks=_asking(f"{_VECTORS}.words:looks_like_words"),
+)  # fmt: skip
+JSON = Format(
+    "json", f"{_VECTORS}.records:read_json", "JSON and JSON lines of vectors",
+    looks=_asking(f"{_VECTORS}.records:looks_like_json_vectors"),
+)  # fmt: skip
+PARQUET = Format(
+    "parquet", f"{_VECTORS}.columns:read_parquet", "Parquet", (".parquet",), _magic(b"PAR1")
+)
+ARROW = Format(
+    "arrow", f"{_VECTORS}.columns:read_arrow", "Arrow and Feather", (".arrow", ".feather"),
+    _magic(b"ARROW1\0\0"),
+)  # fmt: skip
 
 # In the order in which they are tried and listed.
 FORMATS = [
@@ -107,7 +160,26 @@ FORMATS = [
     SKOPS,
     FASTTEXT,
     TESSERACT,
+    FAISS,
+    HNSWLIB,
+    USEARCH,
+    ANNOY,
+    XVECS,
+    WORDS,
+    JSON,
+    PARQUET,
+    ARROW,
 ]
+# Folders that are one thing: by the names of what lies in them.
+LANCE = Format(
+    "lance", f"{_VECTORS}.columns:read_lance", "Lance datasets",
+    holds=lambda names: {"_versions", "data"} <= names,
+)  # fmt: skip
+CHROMA = Format(
+    "chroma", f"{_VECTORS}.chroma:read_chroma", "Chroma's folders",
+    holds=lambda names: "chroma.sqlite3" in names,
+)  # fmt: skip
+FOLDERS = [LANCE, CHROMA]
 _PICKLES = (".pkl", ".pickle", ".joblib")
 
 
@@ -123,6 +195,9 @@ def recognise(path: Path, start: bytes, size: int) -> Format:
         return _archive(path)
     for known in FORMATS:
         if known.starts is not None and known.starts(start, size):
+            return known
+    for known in FORMATS:
+        if known.looks is not None and known.looks(path, start, size):
             return known
     what = file_not_read(path, start)
     if what is not None:
@@ -148,6 +223,13 @@ def recognise(path: Path, start: bytes, size: int) -> Format:
         f"{path} is not a model that uncork reads: expected {readable}, a Hugging Face folder or "
         "hf:owner/name"
     )
+
+
+def recognise_folder(path: Path) -> Format | None:
+    """The format of a folder that is not a model's, or None."""
+    names = {one.name for one in itertools.islice(path.iterdir(), _MOST_MEMBERS)}
+    held = (known for known in FOLDERS if known.holds is not None and known.holds(names))
+    return next(held, None)
 
 
 def _archive(path: Path) -> Format:

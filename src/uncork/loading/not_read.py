@@ -82,6 +82,8 @@ _ENDINGS = {  # names, where the first bytes say nothing
     ".caffemodel": f"a Caffe model: {_EXPORT}",
     ".mnn": f"an MNN model: {_SAVE}",
     ".rknn": f"an RKNN model: {_SAVE}",
+    ".snapshot": "a snapshot of Qdrant, in its own storage: scroll through the collection with its "
+    "vectors (with_vectors) and save the points as JSON lines",
     ".tar": "a tar archive: unpack it and give the model inside",
     ".mlir": f"a program in MLIR: {_SAVE}",
     ".imatrix": "an importance matrix of llama.cpp, not a model: give the .gguf file",
@@ -93,7 +95,8 @@ _ENDINGS = {  # names, where the first bytes say nothing
     ".toml": "a configuration, not a model (a manifest? then uncork sweep): give the weights",
     ".csv": "a table, not a model: save its numbers with numpy.save and give the .npy",
     ".tsv": "a table, not a model: save its numbers with numpy.save and give the .npy",
-    ".txt": "a text, not a model (labels go with --labels): give the file of weights",
+    ".txt": "a text, not a model (labels go with --labels): give the file of weights (a matrix of "
+    "numbers is saved with numpy.save)",
     ".jinja": "a chat template, not a model: give the folder it lies in",
 }
 _TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model",
@@ -104,6 +107,14 @@ _TOKENIZER = (
     "a tokenizer's file, not a model: give the folder it lies in, or the weights (as names of the "
     "classes it goes with --labels)"
 )
+
+
+# What saves the items' factors of a recommender under the names that are read.
+_FACTORS = {
+    "surprise": 'numpy.savez("factors.npz", qi=algo.qi, bi=algo.bi, pu=algo.pu)',
+    "lightfm": 'b, e = model.get_item_representations(features); numpy.savez("factors.npz", '
+    "item_embeddings=e, item_biases=b, user_embeddings=e[:1])",
+}
 
 
 def file_not_read(path: Path, start: bytes) -> str | None:
@@ -241,6 +252,12 @@ def _pickle(path: Path) -> str | None:
                     names.add(argument.split(".")[0].split(" ")[0])
     except (OSError, ValueError, RecursionError):
         pass  # arrays lie raw between the opcodes of joblib's files: what came before is enough
+    library = next((one for one in _FACTORS if one in names), None)
+    if library is not None:
+        return (
+            f"a pickled model of {library}, and opening a pickle runs its code. If you trust it, "
+            f"load it in Python, type {_FACTORS[library]}, and give factors.npz"
+        )
     if "sklearn" not in names:
         return None
     name = printable(path.name)

@@ -36,3 +36,15 @@ def read_outputs(path: Path, tensor: str | None = None) -> np.ndarray:
 
 def _is_matrix(tensor: Tensor) -> bool:
     return len(tensor.shape) >= 2 and "float" in tensor.dtype.lower()
+
+
+def read_targets(path: Path) -> np.ndarray:
+    """Class ids (contexts,) from .npy, .npz or .safetensors: the one array of whole numbers."""
+    contents = open_source(path)
+    fitting = [t for t in contents.tensors.values() if "int" in t.dtype.lower()]
+    if len(fitting) != 1:
+        raise UncorkError(
+            f"{path} does not show which array holds the targets: expected one of whole numbers; "
+            f"there are {listing(contents.tensors.values())}"
+        )
+    return fitting[0].read().reshape(-1)

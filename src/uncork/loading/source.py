@@ -11,10 +11,14 @@ from typing import Any, TypeVar
 
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
+from uncork.core.items import METRICS, check_metric, not_a_head
+from uncork.core.links import Links
 from uncork.core.reading import Reading
 from uncork.core.text import printable
+from uncork.core.words import CLASSES, ITEMS
 from uncork.domain import Box, Domain, parse_domain
 from uncork.loading.contents import (
+    UNSAID,
     Choice,
     Contents,
     FoundDomain,
@@ -24,7 +28,7 @@ from uncork.loading.contents import (
     kept_at,
     turned_to,
 )
-from uncork.loading.formats import recognise
+from uncork.loading.formats import recognise, recognise_folder
 from uncork.loading.hugging_face.folder import read_folder
 from uncork.loading.hugging_face.hub_address import is_address, parse_address
 from uncork.loading.vocabulary import read_vocabulary
@@ -58,19 +62,23 @@ def find(
     labels: Source | Sequence[str] | None = None,
     domain: Domain | str | None = None,
     base: Source | None = None,
+    metric: str | None = None,
     contents: Contents | None = None,
 ) -> Found:
-    """As `uncork.load`, and says which tensors were taken, why, and what is worth noting."""
+    """As `uncork.load`, and says which tensors were taken, why, and what is worth noting.
+
+    An index that does not compare by inner product is no head; `metric="inner"` asks about the
+    inner products of its rows nevertheless, which is a doubt worth stating.
+    """
     auto = isinstance(domain, str) and domain.strip() == "auto"
     given = parse_domain(domain) if isinstance(domain, str) and not auto else domain
     contents = open_source(source, base) if contents is None else contents
     path, typed = contents.path, contents.typed
-    choice = _guarded(
-        path, contents.format,
-        lambda: choose_by_hand(contents, weight, bias, transpose, drop_bias), typed,
-    )  # fmt: skip
-    if choice.sides_open:
-        choice = _sided(path, choice, labels)
+    used, doubts = used_metric(contents, metric)
+    if used != "inner":
+        raise UncorkError(not_a_head(str(path), used))
+    choice = choose_rows(contents, weight, bias, transpose, drop_bias, labels)
+    choice = replace(choice, doubts=(*doubts, *choice.doubts))
     notes = list(choice.notes)
     if drop_bias:
         notes.append("any bias was left out (--drop-bias)")
@@ -90,16 +98,9 @@ def find(
     except UncorkError as error:
         bias_text = f", bias {choice.bias_name!r}" if choice.bias_name else ""
         raise UncorkError(f"{path} (weight {choice.weight_name!r}{bias_text}): {error}") from error
-    if labels is None:
-        vocabulary = _guarded(
-            path, contents.format, lambda: contents.vocabulary(head.classes), typed
-        )
-        if vocabulary.labels is None and vocabulary.source:
-            notes.append(f"no labels: {vocabulary.source}")
-    elif isinstance(labels, str | os.PathLike):
-        vocabulary = read_vocabulary(Path(labels), head.classes)
-    else:
-        vocabulary = Vocabulary(tuple(labels), "given")
+    vocabulary = labelled(contents, labels, head.classes)
+    if labels is None and vocabulary.labels is None and vocabulary.source:
+        notes.append(f"no labels: {vocabulary.source}")
     if vocabulary.labels is not None:
         head = head.replace(labels=vocabulary.labels)
     head.reading = Reading(
@@ -112,11 +113,56 @@ def find(
         domain_from=_in_words(domain, seen),
         doubts=choice.doubts,
         notes=(*notes, *vocabulary.notes),
+        words=(CLASSES if metric is None and contents.metric is None else ITEMS).name,
     )
     return Found(
         head, contents, choice.weight_name, choice.bias_name, choice.why, vocabulary, shown,
         domain_from, (*choice.doubts, *choice.folded, *notes),
     )  # fmt: skip
+
+
+def used_metric(contents: Contents, metric: str | None) -> tuple[str, tuple[str, ...]]:
+    """The metric to ask about: as given, or the index's own; and a doubt if they differ."""
+    own = contents.metric
+    if metric is None and own == UNSAID:
+        raise UncorkError(
+            f"{contents.path} does not say how it compares vectors, and answers differ between "
+            f"metrics: give --metric {'|'.join(METRICS)}"
+        )
+    used = check_metric(metric or own or "inner")
+    if not own or own == used:
+        return used, ()
+    return used, (
+        f"{contents.path.name} compares by {METRICS[own]}; what follows is about {METRICS[used]}, "
+        "as --metric says",
+    )
+
+
+def choose_rows(
+    contents: Contents,
+    weight: str | None,
+    bias: str | None,
+    transpose: bool,
+    drop_bias: bool,
+    labels: Source | Sequence[str] | None,
+) -> Choice:
+    """The rows and their bias: named by hand or found by the reader, on the side that fits."""
+    choice = _guarded(
+        contents.path, contents.format,
+        lambda: choose_by_hand(contents, weight, bias, transpose, drop_bias), contents.typed,
+    )  # fmt: skip
+    return _sided(contents.path, choice, labels) if choice.sides_open else choice
+
+
+def labelled(contents: Contents, labels: Source | Sequence[str] | None, rows: int) -> Vocabulary:
+    """What the rows are called: as given, in a file or a list, or as the source itself says."""
+    if labels is None:
+        return _guarded(
+            contents.path, contents.format, lambda: contents.vocabulary(rows), contents.typed
+        )
+    if isinstance(labels, str | os.PathLike):
+        return read_vocabulary(Path(labels), rows)
+    return Vocabulary(tuple(labels), "given")
 
 
 def _sided(path: Path, choice: Choice, labels: Source | Sequence[str] | None) -> Choice:
@@ -171,6 +217,14 @@ def open_source(source: Source | Any, base: Source | None = None) -> Contents:
     return replace(contents, path=Path(typed.get(str(path), path)), typed=typed)
 
 
+def links_of(contents: Contents) -> Links | None:
+    """The graph that a search of an index walks, None where it has none."""
+    read = contents.links
+    if read is None:
+        return None
+    return _guarded(contents.path, contents.format, read, contents.typed)
+
+
 def _on_disk(source: Source) -> Path:
     """Where a source lies: a path as it is, a hub repository in the cache once it is fetched."""
     if str(source) == "":
@@ -185,6 +239,9 @@ def _on_disk(source: Source) -> Path:
 def _open_path(path: Path, base: Path | None = None) -> Contents:
     try:
         if path.is_dir():
+            vectors = recognise_folder(path)
+            if vectors is not None and base is None:
+                return _guarded(path, vectors.name, lambda: vectors.read(path))
             return _guarded(path, "hugging face folder", lambda: read_folder(path, base))
         if not path.exists():
             raise UncorkError(f"{path} does not exist: check the path (a hub id is hf:owner/name)")

@@ -59,7 +59,7 @@ def read_gguf(path: Path) -> Contents:
         "gguf",
         tensors,
         functools.partial(_choose, path, header, tensors, architecture),
-        vocabulary=functools.partial(_vocabulary, header.metadata, architecture, tensors),
+        vocabulary=functools.partial(_vocabulary, header.metadata, architecture),
         domain=functools.partial(_domain, header.metadata, architecture, tensors),
     )
 
@@ -240,9 +240,7 @@ def _domain(
     return None
 
 
-def _vocabulary(
-    metadata: Mapping[str, Any], architecture: str, tensors: Mapping[str, Tensor], classes: int
-) -> Vocabulary:
+def _vocabulary(metadata: Mapping[str, Any], architecture: str, classes: int) -> Vocabulary:
     outputs = metadata.get(f"{architecture}.classifier.output_labels")
     if isinstance(outputs, list) and len(outputs) == classes:
         return Vocabulary(tuple(map(str, outputs)), "metadata classifier.output_labels")

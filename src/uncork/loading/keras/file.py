@@ -89,7 +89,7 @@ def read_hdf5(path: Path) -> Contents:
             "hdf5",
             tensors,
             functools.partial(choose_by_name, path, tensors),
-            functools.partial(_kernel_alone, path, tensors),
+            functools.partial(_kernel_alone, tensors),
         )
     stored = functools.partial(_stored_by_name, tensors)
     return _contents(path, "hdf5", tensors, _parsed(path, text), stored)
@@ -130,7 +130,7 @@ def _contents(
         for uses in _heads(whole):
             if stored(uses[0].head)[:1] == [name]:
                 return _choice(whole, uses)
-        return _kernel_alone(path, tensors, name)
+        return _kernel_alone(tensors, name)
 
     def domain(choice: Choice) -> FoundDomain | UnknownDomain | None:
         whole = model()
@@ -321,7 +321,7 @@ def _stored_by_name(tensors: Mapping[str, Tensor], layer: Layer) -> list[str]:
     return [] if len(first) > 1 or len(second) > 1 else first + second
 
 
-def _kernel_alone(path: Path, tensors: Mapping[str, Tensor], name: str) -> Choice | None:
+def _kernel_alone(tensors: Mapping[str, Tensor], name: str) -> Choice | None:
     """A Keras kernel named by hand: its classes are its columns. Its bias lies beside it."""
     folder, _, last = name.rpartition("/")
     kernel = tensors[name]

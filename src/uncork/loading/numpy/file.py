@@ -19,6 +19,7 @@ from uncork.loading.codes.decoded import decoded
 from uncork.loading.contents import Contents, Tensor
 from uncork.loading.naming import choose_by_name, choose_columns
 from uncork.loading.numpy.marian import with_marian
+from uncork.loading.vectors.factors import with_factors
 
 # Trained weights hardly compress, so a large member that shrank a hundredfold is not a weight but a
 # file made to fill the memory.
@@ -78,7 +79,7 @@ def read_npz(path: Path) -> Contents:
     tensors = decoded(path, stored)
     choose = functools.partial(choose_by_name, path, tensors)
     around = functools.partial(choose_columns, path, tensors)
-    return with_marian(Contents(path, "npz", tensors, choose, around))
+    return with_factors(with_marian(Contents(path, "npz", tensors, choose, around)))
 
 
 def _read_member(path: Path, member_name: str, where: str) -> np.ndarray:

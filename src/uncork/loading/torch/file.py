@@ -32,6 +32,7 @@ from uncork.loading.torch.tensors import (
     storage_type,
     tensor_of,
 )
+from uncork.loading.vectors.factors import with_factors
 from uncork.loading.vocabulary import find_vocabulary
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
@@ -76,7 +77,7 @@ def read_torch(path: Path) -> Contents:
         )
     tensors = decoded(path, stored)
     settings = _settings(checkpoint.decoded.value)
-    return Contents(
+    contents = Contents(
         path,
         "torch",
         tensors,
@@ -85,6 +86,7 @@ def read_torch(path: Path) -> Contents:
         lambda classes: find_vocabulary(path.parent, classes),
         functools.partial(fairseq_domain, tensors, settings),
     )
+    return with_factors(contents)
 
 
 def _refuse_code(checkpoint: Checkpoint) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from uncork.core.errors import UncorkError
-from uncork.loading.contents import Vocabulary
+from uncork.loading.contents import LabelCountError, Vocabulary
 from uncork.loading.vocabulary import tokenizer_files as files
 from uncork.loading.vocabulary.labels import lines_of_text, read_labels
 from uncork.loading.vocabulary.numbering import (
@@ -205,15 +205,15 @@ def _check_fit(name: str, entries: Entries, classes: int, least: float = 0.0) ->
     beyond = [number for number in entries.tokens if number >= classes]
     own = [number for number in beyond if number not in entries.added]
     if own:
-        raise UncorkError(
+        raise LabelCountError(
             f"{name} has {len(entries.tokens):,} entries, up to number {max(own):,}, for "
             f"{classes:,} classes: not used"
         )
     named = sum(0 <= number < classes for number in entries.tokens)
     if named and named < least * classes:
-        raise UncorkError(f"{name} has {named:,} entries for {classes:,} classes: not used")
+        raise LabelCountError(f"{name} has {named:,} entries for {classes:,} classes: not used")
     if not named:
-        raise UncorkError(f"{name} has no entry for any of the {classes:,} classes: not used")
+        raise LabelCountError(f"{name} has no entry for any of the {classes:,} classes: not used")
 
 
 def _vocabulary(entries: Entries, classes: int, source: str) -> Vocabulary:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from uncork.core.errors import UncorkError
-from uncork.loading.contents import Vocabulary
+from uncork.loading.contents import LabelCountError, Vocabulary
 from uncork.loading.vocabulary.token_text import split_lines
 
 _MOST_BYTES = 256 << 20
@@ -39,7 +39,7 @@ def read_labels(path: Path, classes: int) -> Vocabulary:
                 raise UncorkError(f"labels file {path} is not valid JSON: {error}") from error
         else:
             if found is None:
-                raise UncorkError(
+                raise LabelCountError(
                     f"labels file {path} is JSON without {classes} labels: expected a list, a "
                     "table from class number to label or from label to class number, or records "
                     f"with a number from 0 to {classes - 1} and a name"
@@ -53,7 +53,7 @@ def read_labels(path: Path, classes: int) -> Vocabulary:
         except UncorkError as error:
             raise UncorkError(f"labels file {path} {error}") from None
     if len(found) != classes:
-        raise UncorkError(
+        raise LabelCountError(
             f"labels file {path} has {len(found)} labels for {classes} classes: "
             "give one label a class"
         )
