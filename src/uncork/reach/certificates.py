@@ -25,6 +25,7 @@ from uncork.core.head import Head
 from uncork.core.own_archive import OwnArchive, are_ids, open_archive, write_archive
 from uncork.domain import Domain
 from uncork.domain.members import array_names, domain_from, members_of
+from uncork.reach.bounds.planes import depth
 from uncork.reach.bounds.probability import probability_bounds
 from uncork.reach.bounds.rank import Cases, cases_bound, disjoint_bound, rank_at
 from uncork.reach.bounds.sparse import sparse_bounds
@@ -42,7 +43,7 @@ _SPARSE_WHOLE = ("support", "whole")
 _SPARSE = (*_SPARSE_COLUMNS, *_SPARSE_INPUTS, *_SPARSE_WHOLE)
 _NAMES = (
     "header", "probability_(class|lower|upper|input|bulk|mixture_input)",
-    "rank_(class|lower|upper|input|mixtures)", "mixture_(size|class|weight|bulk)",
+    "rank_(class|lower|upper|input|mixtures|planes)", "mixture_(size|class|weight|bulk)",
     f"sparse_({'|'.join(('class', *_SPARSE))})", "sparse_weights(_of|_size|_class)?",
 )  # fmt: skip
 
@@ -91,7 +92,8 @@ def write_certificates(found: Certificates, path: str | os.PathLike[str]) -> Non
         mixtures = [m for held in r.mixtures for m in held]
         arrays |= {
             "rank_class": r.classes, "rank_lower": r.lower, "rank_upper": r.upper,
-            "rank_input": r.inputs, "rank_mixtures": np.array([len(m) for m in r.mixtures]),
+            "rank_input": r.inputs, "rank_planes": _flags(r.planes, len(r.classes)),
+            "rank_mixtures": np.array([len(m) for m in r.mixtures]),
             "mixture_size": np.array([len(m.classes) for m in mixtures], dtype=np.int64),
             "mixture_class": _joined([m.classes for m in mixtures], np.int64),
             "mixture_weight": _joined([m.weights for m in mixtures], np.float64),
@@ -168,7 +170,7 @@ def _check_rank(certifier: Certifier, claimed: BestRank, checked: Checked) -> No
         problem = None
         if rank_at(certifier, t, claimed.inputs[k], own) > claimed.upper[k]:
             problem = f"at its input the rank is not {claimed.upper[k]} or better"
-        elif _lower(certifier, t, claimed.mixtures[k], claimed.cases[k]) < claimed.lower[k]:
+        elif _lower(certifier, claimed, k, own) < claimed.lower[k]:
             problem = f"that its rank is never better than {claimed.lower[k]} is not proven"
         if problem is None:
             held += 1
@@ -208,10 +210,18 @@ def _follows(claim: int, yes: bool, no: bool) -> bool:
     return bool(yes if claim == 1 else no if claim == 0 else claim == -1)
 
 
-def _lower(certifier: Certifier, t: int, mixtures: list[Mixture], cases: Cases | None) -> int:
+def _lower(certifier: Certifier, claimed: BestRank, k: int, own: np.ndarray) -> int:
+    t, cases = int(claimed.classes[k]), claimed.cases[k]
+    if claimed.by_planes(k):  # all planes once more
+        found = depth(certifier, t, own)
+        return 0 if found is None else 1 + found.least
     if cases is not None:
         return 1 + cases_bound(certifier, t, cases)
-    return 1 + disjoint_bound(certifier, t, mixtures)
+    return 1 + disjoint_bound(certifier, t, claimed.mixtures[k])
+
+
+def _flags(values: np.ndarray, count: int) -> np.ndarray:
+    return np.asarray(values if len(values) else np.zeros(count), dtype=np.uint8)
 
 
 def _sparse_arrays(found: SparseProbability) -> dict[str, np.ndarray]:
@@ -312,9 +322,12 @@ def _read(arrays: OwnArchive, head: Head) -> Certificates:
         cases: list[Cases | None] = [None] * len(ids)
         for k, plain in header.get("cases", {}).items():
             cases[int(k)] = _cases(plain, head.classes, digits)
+        planes = np.zeros(len(ids), dtype=np.uint8)
+        if "rank_planes" in arrays:
+            planes = arrays.array("rank_planes", (len(ids),), np.uint8)
         found.rank = BestRank(
             ids, column("rank_lower", len(ids), "iu"), column("rank_upper", len(ids), "iu"),
-            inputs("rank_input", len(ids)), groups, cases,
+            inputs("rank_input", len(ids)), groups, cases, planes.astype(bool),
         )  # fmt: skip
     if "sparse_class" in arrays:
         found.sparse = _read_sparse(arrays, header["sparse"], head.classes, latent)

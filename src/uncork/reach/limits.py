@@ -48,13 +48,9 @@ def check_temperature(temperature: float, alpha: float = 2.0) -> None:
         )
 
 
-def check_gap(gap: float) -> None:
-    """Raise unless bounds can be asked to agree to this, relative to their size."""
+def check_bounds(head: Head, temperature: float, gap: float, alpha: float = 2.0) -> None:
+    """Raise unless probabilities of this head at this temperature can be bounded so closely."""
+    check_temperature(temperature, alpha)
+    check_sizes(head, small=False)
     if not 1e-12 < gap < 1:
         raise UncorkError(f"gap must lie between 1e-12 and 1, and is {gap}")
-
-
-def relative_gap(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    """(upper − lower)/lower, infinite where only the lower one is zero, zero where both are."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(upper > 0, (upper - lower) / lower, 0.0)

@@ -19,8 +19,8 @@ from uncork.core.class_ids import class_ids
 from uncork.core.head import Head
 from uncork.core.progress import Progress, progress_bar
 from uncork.domain import Domain
-from uncork.reach.bounds.probability import probability_bounds
-from uncork.reach.limits import check_gap, check_sizes, check_temperature, relative_gap
+from uncork.reach.bounds.probability import ProbabilityBounds, probability_bounds
+from uncork.reach.limits import check_bounds
 from uncork.reach.newton import NewtonBatch, Steps
 from uncork.reach.searched_head import SearchedHead
 
@@ -31,25 +31,17 @@ BULK = (1e-9, 1e-7, 1e-5)  # shares of a mixture spread over all classes, tried 
 
 
 @dataclass(frozen=True)
-class HighestProbability:
+class HighestProbability(ProbabilityBounds):
     """For each class, proven: lower ≤ sup P(t | x) ≤ upper, both from one input, or from two close
     by where the domain is infinite.
 
     `inputs` (n, latent) are in float64; where the domain is an image x = F(u) they are u.
     """
 
-    classes: np.ndarray  # (n,)
-    lower: np.ndarray  # (n,)
-    upper: np.ndarray  # (n,)
     inputs: np.ndarray  # (n, latent)
     mixture_inputs: np.ndarray  # (n, latent) whose softmax proves the upper bound; mostly the same
     bulk: np.ndarray  # (n,) the share of each proof's mixture that is spread over all classes
     temperature: float
-
-    @property
-    def gap(self) -> np.ndarray:
-        """(upper − lower)/lower, infinite where only the lower one is zero: (n,)."""
-        return relative_gap(self.lower, self.upper)
 
 
 def highest_probability(
@@ -70,10 +62,8 @@ def highest_probability(
     attained (it may lie at infinity) or where rounding is in the way; what is returned is proven
     either way. An `audit` of the head saves work: the search begins at its witnesses.
     """
-    check_temperature(temperature)
-    check_gap(gap)
+    check_bounds(head, temperature, gap)
     asked = class_ids(head.classes, classes)
-    check_sizes(head, small=False)
     domain = head.domain if domain is None else domain
     backend = choose_backend(device, jobs)
     with progress_bar(progress) as bar, np.errstate(all="ignore"):

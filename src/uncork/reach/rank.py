@@ -21,6 +21,9 @@ Whichever it is, leave it out and ask again: if t still has a mixture among the 
 are at or above it. The number of cases grows as (features + 1)ᵏ at worst; on small heads they close
 the gap that disjoint mixtures leave.
 
+Heads of two to four features whose classes are not too many are decided exactly, by going through
+all planes on which classes tie (`bounds.planes`).
+
 Only what the certifier accepts is counted (`bounds.rank`).
 """
 
@@ -45,6 +48,7 @@ from uncork.core.class_ids import class_ids
 from uncork.core.head import Head
 from uncork.core.progress import Progress, progress_bar
 from uncork.domain import Domain
+from uncork.reach.bounds.planes import depth
 from uncork.reach.bounds.rank import Cases, cases_bound, holds, own_head, rank_at
 from uncork.reach.limits import check_sizes
 from uncork.reach.searched_head import SearchedHead
@@ -87,6 +91,11 @@ class BestRank:
     inputs: np.ndarray  # (n, latent): the rank there is `upper`
     mixtures: list[list[Mixture]] = field(default_factory=list)  # disjoint, lower − 1 of them
     cases: list[Cases | None] = field(default_factory=list)  # where these prove `lower` instead
+    planes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))  # or all planes do
+
+    def by_planes(self, k: int) -> bool:
+        """Whether the lower bound of the k-th class rests on going through all planes."""
+        return bool(len(self.planes) and self.planes[k])
 
     def never_in_top(self, k: int) -> np.ndarray:
         """The classes proven never to be among the first k at any input."""
@@ -142,7 +151,10 @@ class _Ranks:
                 inputs[k] = inputs[k] if witness is None else witness
         lower = np.ones(len(asked), dtype=np.int64)
         upper = np.empty(len(asked), dtype=np.int64)
-        result = BestRank(asked, lower, upper, inputs, [[] for _ in asked], [None for _ in asked])
+        result = BestRank(
+            asked, lower, upper, inputs, [[] for _ in asked], [None for _ in asked],
+            np.zeros(len(asked), dtype=bool),
+        )  # fmt: skip
         self.bar.stage("best rank", len(asked))
         order = np.argsort(self.points[asked] @ _principal(self.points))
         parts = np.array_split(order, min(len(order), self.backend.jobs))
@@ -161,6 +173,8 @@ class _Ranks:
         t = int(result.classes[k])
         equals = self.equals.get(t, np.array([t]))
         result.upper[k] = rank_at(self.certifier, t, result.inputs[k], equals)
+        if result.upper[k] > 1 and self._by_planes(result, k, equals):
+            return
         most = int(result.upper[k]) - 1
         if top is not None:
             most = min(most, top)
@@ -177,6 +191,24 @@ class _Ranks:
         result.mixtures[k], result.lower[k] = best, 1 + len(best)
         if self.space.width <= _BRANCHED and len(best) < most:
             self._branch(result, k, dealer, equals, most)
+
+    def _by_planes(self, result: BestRank, k: int, equals: np.ndarray) -> bool:
+        """Both bounds exactly, where the features are few; whether they now agree."""
+        t = int(result.classes[k])
+        found = depth(self.certifier, t, equals)
+        if found is None:
+            return False
+        result.lower[k], result.planes[k] = found.least + 1, True
+        x = found.direction[: self.head.features]
+        if len(found.direction) > self.head.features:
+            x = x / found.direction[-1]
+        else:
+            x = self._inside(x / max(float(np.abs(x).max()), 1e-300))
+        for u in (x, self._inside(self.space.proposed(x[None]))[0]):
+            rank = rank_at(self.certifier, t, u, equals)
+            if rank < result.upper[k]:
+                result.upper[k], result.inputs[k] = rank, u
+        return bool(result.lower[k] == result.upper[k])
 
     def _deepest(self, t: int) -> list[Mixture]:
         """For a class that the audit says is never first, the mixture that leads it by most."""

@@ -43,8 +43,9 @@ from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.progress import Progress, progress_bar
 from uncork.domain import Domain
+from uncork.reach.bounds.probability import ProbabilityBounds
 from uncork.reach.bounds.sparse import derivative, softplus, sparse_bounds, threshold
-from uncork.reach.limits import check_gap, check_sizes, check_temperature, relative_gap
+from uncork.reach.limits import check_bounds
 from uncork.reach.newton import NewtonBatch, Steps
 from uncork.reach.probability import BULK, prepare
 from uncork.reach.searched_head import SearchedHead
@@ -67,16 +68,13 @@ _CLEAR = 1e-9  # how far on the wrong side a class may be
 
 
 @dataclass(frozen=True)
-class SparseProbability:
+class SparseProbability(ProbabilityBounds):
     """For each class, proven: lower ≤ sup p_t ≤ upper, and what that says of the support.
 
     `support` and `whole` are 1 (some input has t in the support; has nothing else in it), 0 (none
     has) or −1 (not proven either way). For α above 2 the bounds need not meet.
     """
 
-    classes: np.ndarray  # (n,)
-    lower: np.ndarray  # (n,)
-    upper: np.ndarray  # (n,)
     support: np.ndarray  # (n,) int
     whole: np.ndarray  # (n,) int
     inputs: np.ndarray  # (n, latent)
@@ -86,11 +84,6 @@ class SparseProbability:
     weights: list[Mixture | None]  # of the proof, where it is not made from its input
     alpha: float
     temperature: float
-
-    @property
-    def gap(self) -> np.ndarray:
-        """(upper − lower)/lower, infinite where only the lower one is zero: (n,)."""
-        return relative_gap(self.lower, self.upper)
 
 
 def sparse_probability(
@@ -112,10 +105,8 @@ def sparse_probability(
     """
     if not (_SMALLEST_ALPHA <= alpha < np.inf):
         raise UncorkError(f"alpha must be {_SMALLEST_ALPHA} or more (2 is sparsemax), not {alpha}")
-    check_temperature(temperature, alpha)
-    check_gap(gap)
+    check_bounds(head, temperature, gap, alpha)
     asked = class_ids(head.classes, classes)
-    check_sizes(head, small=False)
     domain = head.domain if domain is None else domain
     backend = choose_backend(device, jobs)
     with progress_bar(progress) as bar, np.errstate(all="ignore"):

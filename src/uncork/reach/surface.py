@@ -129,8 +129,10 @@ def depths(
     progress: Progress | None = None,
     stop: Callable[[], bool] = bool,
     gap: float | None = None,
+    above: bool = False,
 ) -> Depths:
-    """How far each class lies below the surface; `stop` ends early.
+    """How far each class lies below the surface; `stop` ends early. Whether a class that stands
+    above it does so by more than it shows at u = 0 is looked for only where `above` asks for it.
 
     With a `gap` only the deepest classes are solved for, until no raise exceeds the largest that is
     needed by more than that share. The others are raised to the surface at the best of the inputs
@@ -140,7 +142,7 @@ def depths(
     n = len(classes)
     found = Depths.unknown(classes, surface.searched.width)
     bar = progress or Progress()
-    if not n or _flat(surface, found):
+    if not n or (not above and _flat(surface, found)):
         bar.advance(n)
         return found
     search = _Search(surface, found, gap, bar, stop)

@@ -18,6 +18,7 @@ H((1−ε)p + εq) ≥ (1−ε)H(p).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,21 @@ FUNCTIONS = 2.0**-40  # how far exp and log are trusted
 _SMALLEST = 708.0  # exp(−708) is a normal float: of what exp makes below, nothing is trusted
 _LOWEST = -600.0  # exponents below count as −∞: no subnormals, no underflow
 _INPUTS = 64  # inputs in one product: all their logits are held
+
+
+@dataclass(frozen=True)
+class ProbabilityBounds:
+    """For each class, proven: lower ≤ the highest probability ≤ upper."""
+
+    classes: np.ndarray  # (n,)
+    lower: np.ndarray  # (n,)
+    upper: np.ndarray  # (n,)
+
+    @property
+    def gap(self) -> np.ndarray:
+        """(upper − lower)/lower, infinite where only the lower one is zero: (n,)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.upper > 0, (self.upper - self.lower) / self.lower, 0.0)
 
 
 def probability_bounds(

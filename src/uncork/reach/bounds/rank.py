@@ -22,6 +22,8 @@ from uncork.core.head import Head
 from uncork.core.rigour import row_norms
 
 _OPEN = 400  # pairs settled exactly at one input
+_ROWS = 4096  # of the head in one product
+_SCORES = 8 << 20  # scores looked at together, at most
 
 Cases = dict[frozenset[int], Mixture]  # classes left out → a mixture of others
 
@@ -95,3 +97,37 @@ def cases_bound(certifier: Certifier, t: int, cases: Cases) -> int:
         return result
 
     return bound(frozenset())
+
+
+def ranks_at(
+    certifier: Certifier, classes: np.ndarray, u: np.ndarray, equals: dict[int, np.ndarray]
+) -> np.ndarray:
+    """As `rank_at` for many classes, each at its own input (n, latent), in bounded floats alone:
+    (n,). `equals` has the classes that equal one, itself among them."""
+    head, device, products = certifier.head, certifier.device, certifier.products
+    found = np.full(len(classes), head.classes + 1)
+    groups = np.array([sum(certifier.equal(int(i), t) for i in equals.get(t, [t]))
+                       for t in classes.tolist()])  # fmt: skip
+    step = max(1, min(device.inputs, _SCORES // head.classes))
+    for start in range(0, len(classes), step):
+        part = slice(start, start + step)
+        x, drift, inside = certifier.seen(device.put(np.asarray(u[part], dtype=np.float64)))
+        x = device.get(x)
+        reach = row_norms(x)
+        size = reach + 1.05 * drift / products.kappa  # what is not known of x rides along
+
+        def off(norms: np.ndarray, offsets: np.ndarray, size: np.ndarray = size) -> np.ndarray:
+            error = products.kappa * (np.multiply.outer(size, norms) + np.abs(offsets))
+            return np.asarray(error * 1.01 + 2 * products.slop)
+
+        own = (head.take(classes[part]) * x).sum(axis=1) + certifier.offsets[classes[part]]
+        own -= np.diag(off(products.norms[classes[part]], certifier.offsets[classes[part]]))
+        above = np.zeros(len(x), dtype=np.int64)
+        for first, block in head.blocks(_ROWS):
+            rows = slice(first, first + len(block))
+            z = x @ block.T + certifier.offsets[rows]
+            z += off(products.norms[rows], certifier.offsets[rows])
+            above += (~(z < own[:, None])).sum(axis=1)
+        safe = inside & np.isfinite(4 * size * products.norms.max())
+        found[part] = np.where(safe, 1 + above - groups[part], found[part])
+    return found
