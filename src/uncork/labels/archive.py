@@ -111,7 +111,7 @@ def _read(archive: OwnArchive, head: Head) -> LabelAudit:
     count = archive.count("set_verdict")
     verdicts = archive.array("set_verdict", (count,), np.int8)
     if not np.isin(verdicts, [int(v) for v in SetVerdict]).all():
-        raise UncorkError("set_verdict holds what is no verdict")
+        raise UncorkError("set_verdict holds an unknown verdict")
     partial = archive.array("set_partial", (count,), np.uint8)
     on = _lists(archive, "on", count, head.classes)
     off = _lists(archive, "off", count, head.classes)

@@ -19,14 +19,14 @@ while that is at most ρ/2, the weights λ − μ are positive and sum to exactl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from uncork.auditing.certify.absorber import Absorber
 from uncork.auditing.certify.balance import Balance, balance_of
 from uncork.auditing.certify.digits import most_bits
 from uncork.auditing.certify.latent import Latent
@@ -119,14 +119,14 @@ class LabelCertifier:
     def _least(self, signs: np.ndarray, x: Any, drift: np.ndarray) -> np.ndarray:
         """The least of the lower bounds of each row: (n,)."""
         xp, put, get = self.device.xp, self.device.put, self.device.get
-        reach = get(row_norms(x, xp))
+        length = row_norms(x, xp)
+        reach, away = get(length), put(drift)
         least = np.full(len(signs), np.inf)
         for start, block in self.device.blocks(self.head):
             part = slice(start, start + block.shape[0])
             z = x @ block.T + put(self.offsets[part])
-            error = self._errors(reach, drift, part)
-            here = put(signs[:, part].astype(np.float64))
-            low = here * z - put(error)
+            here = xp.astype(put(signs[:, part]), xp.float64)
+            low = here * z - self._errors(length, away, part, put)
             low = xp.where(here == 0, xp.full_like(low, np.inf), low)
             # NaN must not vanish in a minimum: a sum of the row carries it.
             lowest = get(xp.min(low, axis=1))
@@ -147,12 +147,16 @@ class LabelCertifier:
             fine = np.isfinite(low) & self.base.contains(u)[:, None]
             return np.where(fine & np.isfinite(4 * reach)[:, None], low, -np.inf)
 
-    def _errors(self, reach: np.ndarray, drift: np.ndarray, part: slice) -> np.ndarray:
-        """How far each product may be off: (n, labels of the part)."""
-        norms, offsets = self.products.norms[part], np.abs(self.offsets[part])
-        size = np.multiply.outer(reach, norms) + offsets
-        error = self.products.kappa * size + self.products.slop + 2 * self.offset_errors[part]
-        return np.asarray(error + _PAID * np.multiply.outer(drift, norms))
+    def _errors(
+        self, reach: Any, drift: Any, part: slice, put: Callable[[np.ndarray], Any] = np.asarray
+    ) -> Any:
+        """How far each product may be off, for inputs of these lengths that may be off by that
+        much: (n, labels of the part), where `put` puts things."""
+        norms, offsets = put(self.products.norms[part]), put(np.abs(self.offsets[part]))
+        wrong = put(2 * self.offset_errors[part])
+        size = reach[:, None] * norms + offsets
+        error = self.products.kappa * size + self.products.slop + wrong
+        return error + _PAID * (drift[:, None] * norms)
 
     def _settled(self, signs: np.ndarray, u: np.ndarray, budget: int) -> tuple[float, int]:
         """The margin of one input with the labels that floats leave open in fractions."""
@@ -376,7 +380,7 @@ class LabelCertifier:
                 break
         return best
 
-    def _absorber(self, labels: np.ndarray) -> _Absorber | None:
+    def _absorber(self, labels: np.ndarray) -> Absorber | None:
         """What these labels can absorb: from what all can, less the others, where these are few."""
         others = np.setdiff1d(np.arange(self.head.classes), labels, assume_unique=True)
         if len(others) <= self.head.classes // 4:
@@ -388,10 +392,10 @@ class LabelCertifier:
         return self._made(labels)
 
     @cached_property
-    def _of_all(self) -> _Absorber:
+    def _of_all(self) -> Absorber:
         return self._made(np.arange(self.head.classes))
 
-    def _made(self, labels: np.ndarray) -> _Absorber:
+    def _made(self, labels: np.ndarray) -> Absorber:
         rows = self.head.take(labels)
         error = np.zeros_like(rows)
         constants, wrong = self.offsets[labels], self.offset_errors[labels]
@@ -400,7 +404,7 @@ class LabelCertifier:
             constants = constants + shift
             wrong = add_up(wrong, slack, 4 * UNIT * np.abs(constants))
         size = float(row_norms(add_up(np.abs(constants), wrong)[None])[0])
-        return _Absorber.of(rows, error, size, self.latent.rank)
+        return Absorber.of(rows, error, size, self.latent.rank)
 
     def _exact_mixture(
         self, signs: np.ndarray, labels: np.ndarray, weights: Sequence[Fraction]
@@ -417,74 +421,6 @@ class LabelCertifier:
         if upper is None:
             return float("nan")
         return lower_float(-upper / sum(weights, Fraction(0)))
-
-
-@dataclass(frozen=True)
-class _Absorber:
-    """Rows A that can make up for a small residual, and how much weight that moves."""
-
-    constants: float  # ≥ the norm of the rows' offsets
-    least: float = 0.0  # σ: at most the least singular value of A Rᵀ
-    root: np.ndarray | None = None  # R (rank, width)
-    root_size: float = 0.0  # ≥ its Frobenius norm
-    turned: np.ndarray | None = None  # A Rᵀ (n, rank) in floats
-    off: float = 0.0  # and how far it may be off, in the Frobenius norm
-
-    @classmethod
-    def of(cls, rows: np.ndarray, error: np.ndarray, constants: float, rank: int) -> _Absorber:
-        none = cls(constants)
-        try:
-            values, vectors = np.linalg.eigh(rows.T @ rows)
-        except np.linalg.LinAlgError:
-            return none
-        values, vectors = values[-rank:], vectors[:, -rank:]
-        if not (len(values) and values[0] > 0 and np.isfinite(values).all()):
-            return none
-        root = (vectors / np.sqrt(values)).T  # so that the columns of A Rᵀ are nearly orthonormal
-        turned = rows @ root.T
-        n, width = rows.shape
-        size, root_size, turned_size, error_size = (
-            float(row_norms(m.reshape(1, -1))[0]) for m in (rows, root, turned, error)
-        )
-        defect = turned.T @ turned - np.eye(rank)
-        square = 1 - float(row_norms(defect.reshape(1, -1))[0]) * (1 + 8 * UNIT)
-        square -= up(gamma(n + 8) * turned_size**2 + n * rank * TINY, 8)
-        if not square > 0.25:
-            return none
-        off = up(gamma(width + 8) * (size * root_size) + error_size * root_size, 8)
-        off += n * width * TINY
-        least = float(np.sqrt(square)) * (1 - 8 * UNIT) - off
-        return cls(constants, least, root, root_size, turned, off)
-
-    def without(self, rows: np.ndarray) -> _Absorber | None:
-        """The same less some rows; None where that says too little.
-
-        ‖A' Rᵀ x‖² = ‖A Rᵀ x‖² − ‖V x‖² with V those rows of A Rᵀ, and ‖V‖² = ‖V Vᵀ‖ is at most the
-        largest sum of the sizes of a row's entries."""
-        if self.turned is None or not len(rows):
-            return self if self.turned is not None else None
-        if len(rows) > 4096:
-            return None
-        left_out = self.turned[rows]
-        sums = np.abs(left_out @ left_out.T).sum(axis=1)
-        size = float(row_norms(left_out.reshape(1, -1))[0])
-        square = up(float(sums.max()) + gamma(left_out.shape[1] + len(rows) + 8) * size**2, 8)
-        longest = float(np.sqrt(square)) * (1 + 8 * UNIT) + self.off
-        rest = (self.least**2 * (1 - 8 * UNIT)) - longest**2 * (1 + 8 * UNIT)
-        if not rest > 0.01:
-            return None
-        return replace(self, least=float(np.sqrt(rest)) * (1 - 8 * UNIT), turned=None)
-
-    def reach(self, residual: np.ndarray, error: np.ndarray) -> float:
-        """An upper bound on the norm of weights on the rows that sum to a residual known up to
-        `error`; NaN where the argument does not hold."""
-        if self.root is None or not self.least > 0.05 or not np.isfinite(residual).all():
-            return float("nan")
-        moved, size, off = (
-            float(row_norms(v[None])[0]) for v in (self.root @ residual, residual, error)
-        )
-        rounding = gamma(len(residual) + 8) * (self.root_size * size)
-        return float(up((moved + rounding + self.root_size * off) / self.least, 8))
 
 
 def _with_slack(balance: Balance, slack: float) -> Balance:

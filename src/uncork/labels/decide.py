@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from uncork.core.head import Head
 from uncork.core.progress import Progress, progress_bar
 from uncork.domain import Domain
 from uncork.labels.certify import LabelCertifier
+from uncork.labels.newton import propose_one
 from uncork.labels.one_set import OneSet, decide_one, decide_one_exactly
 from uncork.labels.result import LabelAudit, Proof, SetVerdict
-from uncork.labels.search import LabelSearch, Proposed
+from uncork.labels.search import Asker, LabelSearch, Proposed
 from uncork.labels.sets import LabelSets
 from uncork.labels.thresholds import logit_thresholds
 
@@ -54,28 +56,35 @@ def decide_sets(
         keep = len(sets) * domain.affine(head.features).latent * 4 <= _KEPT_BYTES
     chosen = logit_thresholds(head, thresholds)
     with progress_bar(progress) as bar, threadpool_limits(limits=jobs):
-        return _Run(head, sets, chosen, domain, backend, time_limit, bar, keep).run()
+        plan = _Plan(head, sets, chosen, domain, backend, time_limit, bar, keep)
+        return _Run(plan).run()
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be decided, where, and within which limits."""
+
+    head: Head
+    sets: LabelSets
+    thresholds: np.ndarray
+    domain: Domain
+    backend: Backend
+    time_limit: float | None
+    progress: Progress
+    keep: bool
 
 
 class _Run:
-    def __init__(
-        self,
-        head: Head,
-        sets: LabelSets,
-        thresholds: np.ndarray,
-        domain: Domain,
-        backend: Backend,
-        time_limit: float | None,
-        progress: Progress,
-        keep: bool,
-    ) -> None:
+    def __init__(self, plan: _Plan) -> None:
         self.started = time.perf_counter()
-        self.head, self.sets, self.domain, self.backend = head, sets, domain, backend
-        self.certifier = LabelCertifier(head, thresholds, domain, backend)
-        self.time_limit, self.progress, self.keep = time_limit, progress, keep
-        self.verdicts = np.zeros(len(sets), dtype=np.int8)
-        self.margins = np.full(len(sets), np.nan)
-        self.proofs: list[Proof | None] = [None] * len(sets) if keep else []
+        self.plan = plan
+        self.head, self.sets, self.domain = plan.head, plan.sets, plan.domain
+        self.backend, self.progress = plan.backend, plan.progress
+        self.certifier = LabelCertifier(plan.head, plan.thresholds, plan.domain, plan.backend)
+        self.asker = Asker(self.sets.signs, self._settle, self._late)
+        self.verdicts = np.zeros(len(plan.sets), dtype=np.int8)
+        self.margins = np.full(len(plan.sets), np.nan)
+        self.proofs: list[Proof | None] = [None] * len(plan.sets) if plan.keep else []
         self.reasons: dict[int, str] = {}
         self.seconds = dict.fromkeys(("prepare", "search", "alone", "certify", "total"), 0.0)
 
@@ -93,12 +102,13 @@ class _Run:
 
     def _many(self) -> None:
         begun = time.perf_counter()
-        search = LabelSearch(self.head, self.certifier.thresholds, self.domain, self.backend)
+        self.search = search = LabelSearch(
+            self.head, self.certifier.thresholds, self.domain, self.backend
+        )
         self.seconds["prepare"] = time.perf_counter() - begun
         self.progress.stage("searching", len(self.sets))
         begun = time.perf_counter()
-        asked = np.arange(len(self.sets))
-        for settled in search.propose(self.sets.signs, asked, self._settle, self._late):
+        for settled in search.propose(np.arange(len(self.sets)), self.asker):
             self.progress.advance(settled)
         self.seconds["search"] = time.perf_counter() - begun - self.seconds["certify"]
 
@@ -109,9 +119,12 @@ class _Run:
             self.progress.stage("one by one", len(left))
         for k in left.tolist():
             if self._late():
-                self.reasons[k] = f"the time limit of {self.time_limit:g} s was reached"
+                self.reasons[k] = f"the time limit of {self.plan.time_limit:g} s was reached"
                 continue
             signs = self.sets.signs(np.array([k]))[0]
+            if propose_one(self.search, k, self.asker):
+                self.progress.advance(1)
+                continue
             found = decide_one(
                 self.head, self.certifier.offsets, signs, self.domain,
                 device=self.backend.name, jobs=self.backend.jobs, seconds=self._seconds_left(),
@@ -141,12 +154,12 @@ class _Run:
         return found
 
     def _seconds_left(self) -> float | None:
-        if self.time_limit is None:
+        if self.plan.time_limit is None:
             return None
-        return max(1e-3, self.started + self.time_limit - time.perf_counter())
+        return max(1e-3, self.started + self.plan.time_limit - time.perf_counter())
 
     def _late(self) -> bool:
-        limit = math.inf if self.time_limit is None else self.time_limit
+        limit = math.inf if self.plan.time_limit is None else self.plan.time_limit
         return time.perf_counter() - self.started > limit
 
     # Certifying
@@ -163,7 +176,7 @@ class _Run:
         for row in np.flatnonzero(accepted).tolist():
             k = int(proposed.sets[row])
             self.verdicts[k], self.margins[k] = verdict, proven[row]
-            if self.keep:
+            if self.plan.keep:
                 u = _narrow(proposed.u[row])
                 target = 0.0 if proposed.targets is None else float(proposed.targets[row])
                 self.proofs[k] = Proof(u=u, target=target)
@@ -189,7 +202,7 @@ class _Run:
             return False
         if holds:
             self.verdicts[k], self.margins[k] = verdict, margin
-            if self.keep:
+            if self.plan.keep:
                 self.proofs[k] = proof
         return bool(holds)
 

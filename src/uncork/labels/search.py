@@ -31,7 +31,6 @@ from uncork.auditing.folded import searched
 from uncork.core.head import Head
 from uncork.domain import Domain
 
-_BYTES = 48 << 20  # scores held at a time
 _STEPS = 120
 _REFINED = 60  # steps in float64, of sets whose mixture is nearly one
 _NEARLY = 1e-3  # what is left of a gradient where a sum need not vanish
@@ -41,7 +40,9 @@ _SIDES = 1.0  # ω, as a share of how large the rows are
 _INSIDE = 1 - 1e-6
 _AGAIN = 6  # steps until a set whose proposal was refused is proposed once more
 _FAR = 12.0  # m where sides are open, as a share of how large offsets are
-_CLIPPED = 3  # every so many steps the nearest input of the domain is looked at too
+_LOOKED = 4  # steps between proposals: to certify a few takes nearly as long as to certify many
+_FEW = 32  # sets of a chunk that are left to Newton steps (`newton`) without trying further margins
+_KEPT = 4096  # sets whose last input is kept for who goes on with them
 _BASES = (1.0, 2.0, 8.0)  # how many times the base a guess begins at
 
 
@@ -52,6 +53,16 @@ class Proposed:
     sets: np.ndarray  # (n,) which of those asked about
     u: np.ndarray  # (n, latent)
     targets: np.ndarray | None = None  # (n,); None: witnesses
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Who asks: has the signs of sets (n,) → (n, labels), takes proposals and says which were
+    accepted, and knows when it is late."""
+
+    signs_of: Callable[[np.ndarray], np.ndarray]
+    settle: Callable[[Proposed, np.ndarray], np.ndarray]
+    late: Callable[[], bool] = lambda: False
 
 
 class LabelSearch:
@@ -90,8 +101,9 @@ class LabelSearch:
         self.coarse = self.sharp
         if backend.dtype == np.float32:
             self.coarse = _Problem(self, rows, inverse, np.float32)
-        self.chunk = max(16, _BYTES // (4 * self.labels))
+        self.chunk = max(16, backend.chunk_bytes // (8 * self.labels))
         self.margins = (self.margin,) if self.any_length else (self.margin, self.margin / 30)
+        self.ends: dict[int, np.ndarray] = {}  # where the steps of sets that are left ended
         self.base_input: np.ndarray | None = None  # (latent,)
         if self._is_open:
             self.far = _FAR * float(np.median(np.abs(self.offsets[self.offsets != 0])))
@@ -154,28 +166,20 @@ class LabelSearch:
 
     # Searching
 
-    def propose(
-        self,
-        signs_of: Callable[[np.ndarray], np.ndarray],
-        sets: np.ndarray,
-        settle: Callable[[Proposed, np.ndarray], np.ndarray],
-        late: Callable[[], bool],
-    ) -> Iterator[int]:
-        """Propose for these sets, chunk after chunk, and say how many each chunk settled.
-
-        `settle` takes proposals and the signs of their sets, and says which were accepted.
-        """
+    def propose(self, sets: np.ndarray, asker: Asker) -> Iterator[int]:
+        """Propose for these sets, chunk after chunk, and say how many each chunk settled."""
         for start in range(0, len(sets), self.chunk):
-            if late():
+            if asker.late():
                 return
             part = sets[start : start + self.chunk]
             left = len(part)
             if self.base_input is not None:
-                part = self._guess(signs_of, part, settle)
+                part = self._guess(part, asker)
             for margin in self.margins:
-                if not len(part) or late():
+                few = margin != self.margins[0] and len(part) <= _FEW
+                if few or not len(part) or asker.late():
                     break
-                part = self._descend(signs_of, part, margin, settle, late)
+                part = self._descend(part, margin, asker)
             yield left - len(part)
 
     def _all_off(self, margin: float) -> np.ndarray:
@@ -189,15 +193,10 @@ class LabelSearch:
             problem.advance(state, looked)
         return np.asarray(backend.get(self.inside(state.v))[0])
 
-    def _guess(
-        self,
-        signs_of: Callable[[np.ndarray], np.ndarray],
-        sets: np.ndarray,
-        settle: Callable[[Proposed, np.ndarray], np.ndarray],
-    ) -> np.ndarray:
+    def _guess(self, sets: np.ndarray, asker: Asker) -> np.ndarray:
         """The sets left after trying the base and a step along the labels that are to be on."""
-        problem, backend = self.coarse, self.backend
-        signs = signs_of(sets)
+        problem, backend, settle = self.coarse, self.backend, asker.settle
+        signs = asker.signs_of(sets)
         for share in _BASES:
             for whitened in (True, False):
                 if not len(sets):
@@ -214,25 +213,21 @@ class LabelSearch:
                 sets, signs = sets[live], signs[live]
         return sets
 
-    def _descend(
-        self,
-        signs_of: Callable[[np.ndarray], np.ndarray],
-        sets: np.ndarray,
-        margin: float,
-        settle: Callable[[Proposed, np.ndarray], np.ndarray],
-        late: Callable[[], bool],
-    ) -> np.ndarray:
+    def _descend(self, sets: np.ndarray, margin: float, asker: Asker) -> np.ndarray:
         """The sets of a chunk that are left after the steps."""
-        problem, backend = self.coarse, self.backend
-        signs = signs_of(sets)
+        problem, backend, settle = self.coarse, self.backend, asker.settle
+        signs = asker.signs_of(sets)
         state = _State(problem, signs, margin)
         waits = np.zeros(len(sets), dtype=np.int64)
         for step in range(_STEPS):
-            if late() or not len(sets):
+            if asker.late() or not len(sets):
                 break
             looked = problem.look(state.v, state.signs, margin)
+            if step % _LOOKED != _LOOKED - 1:
+                problem.advance(state, looked)
+                continue
             lowest, nearly = backend.get(looked.lowest), backend.get(looked.nearly)
-            if self.base_input is not None and step % _CLIPPED == _CLIPPED - 1:
+            if self.base_input is not None:
                 clipped = problem.lowest(self.inside(state.v), state.signs)
                 lowest = np.maximum(lowest, backend.get(clipped))
             settled = np.zeros(len(sets), dtype=bool)
@@ -267,6 +262,9 @@ class LabelSearch:
                 live = np.flatnonzero(~settled)
                 sets, signs, waits = sets[live], signs[live], waits[live]
                 state.keep(backend.index(live))
+        if margin == self.margins[0] and len(self.ends) + len(sets) <= _KEPT:
+            ends = backend.get(state.v).astype(np.float64)
+            self.ends.update(zip(sets.tolist(), ends, strict=True))
         return sets
 
     def _refined(self, u: np.ndarray, signs: np.ndarray, margin: float) -> np.ndarray:
@@ -342,7 +340,7 @@ class _Problem:
     def held(self, signs: np.ndarray) -> Any:
         """Signs as numbers on the backend."""
         backend = self.search.backend
-        return backend.xp.astype(backend.put(signs.astype(np.float32)), self.kind)
+        return backend.xp.astype(backend.put(signs), self.kind)
 
     def guess(self, signs: Any, share: float, whitened: bool) -> Any:
         """The base, and from there as far along the labels that are on as they need: along the

@@ -70,8 +70,8 @@ class LabelNames:
                 f"label {text} does not exist: the head has {self.count:,} labels, 0 to "
                 f"{self.count - 1}"
             )
-        known = "name" if self.by_name else "name, and the head's labels have none: give numbers"
-        raise UncorkError(f"{text!r} is no label's {known}")
+        why = "" if self.by_name else ": the head's labels have no names, so give numbers"
+        raise UncorkError(f"no label is called {text!r}{why}")
 
     def several(self, text: str) -> list[int]:
         """Labels with commas between them; a name that holds commas may stand alone."""
@@ -111,7 +111,7 @@ def _svmlight(source: Path) -> Iterable[Sequence[int]]:
             try:
                 yield [int(float(part)) for part in first.split(",") if part]
             except ValueError:
-                raise UncorkError(f"line {number}: {first!r} are no label numbers") from None
+                raise UncorkError(f"line {number}: {first!r}: expected label numbers") from None
 
 
 def _matrix(source: Path, labels: int) -> LabelSets:

@@ -49,7 +49,7 @@ def verify_sets(
     decided = np.flatnonzero(claimed.verdicts != SetVerdict.UNDECIDED)
     for start in range(0, len(decided), _SETS):
         part = decided[start : start + _SETS]
-        proven = _proven(certifier, claimed, part)
+        proven = proven_margins(certifier, claimed, part)
         for k, margin in zip(part.tolist(), proven.tolist(), strict=True):
             feasible = claimed.verdicts[k] == SetVerdict.FEASIBLE
             least = float(claimed.margins[k])
@@ -64,8 +64,8 @@ def verify_sets(
     return checked
 
 
-def _proven(certifier: LabelCertifier, claimed: LabelAudit, part: np.ndarray) -> np.ndarray:
-    """The margins that the stored proofs give: (n,), NaN where there is no proof."""
+def proven_margins(certifier: LabelCertifier, claimed: LabelAudit, part: np.ndarray) -> np.ndarray:
+    """The margins that the stored proofs of these sets give: (n,), NaN where there is no proof."""
     signs = claimed.sets.signs(part)
     margins = np.full(len(part), np.nan)
     inputs: dict[bool, list[int]] = {True: [], False: []}
