@@ -7,7 +7,6 @@ here, and works on blocks of rows, so that (rows × classes) is made only where 
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -16,9 +15,10 @@ from typing import Any, ClassVar, NamedTuple
 from uncork.core.errors import UncorkError
 from uncork.nn._rows import under_autocast
 from uncork.nn._torch import torch
-from uncork.nn.heads.chunks import block_rows, blocks, chunked_loss, row_shares, wide
+from uncork.nn.heads.chunks import ChunkedLoss, block_rows, blocks
+from uncork.nn.linear.in_blocks import loss_in_blocks, wide
 from uncork.nn.linear.links import Link
-from uncork.nn.linear.mixture import Call, Tensors, mixture_loss
+from uncork.nn.linear.mixture import MixtureLoss, Tensors
 from uncork.nn.losses.specification import Reduction
 from uncork.nn.transforms.sharded import is_sharded
 
@@ -211,14 +211,9 @@ class OutputHead(torch.nn.Module, ABC):
         shared = self._cast(rows, self._shared_tensors())
         if self._softmax_link is not None and not how.label_smoothing:
             return self._linked_loss(self._softmax_link, rows, shared, target, how)
-        losses = functools.partial(
-            self._losses, ignore_index=how.ignore_index, label_smoothing=how.label_smoothing
-        )
-        return chunked_loss(
-            losses, rows, shared, target,
-            step=block_rows(len(hidden), self.classes, hidden.device, self.copies),
-            weight=how.weight, ignore_index=how.ignore_index, reduction=how.reduction,
-        )  # fmt: skip
+        step = block_rows(len(hidden), self.classes, hidden.device, self.copies)
+        loss = ChunkedLoss(self._losses, len(rows), step)
+        return loss_in_blocks(loss, (*rows, *shared), target, how)
 
     @property
     def _softmax_link(self) -> Link | None:
@@ -243,35 +238,25 @@ class OutputHead(torch.nn.Module, ABC):
             contexts, priors[0] if priors else None, weight, bias, tables[0] if tables else None
         )
 
-        def again(given: Tensors) -> Tensor:
+        def in_full(given: Tensors, target: Tensor, how: Reduction) -> Tensor:
             contexts = given.contexts if priors else given.contexts.squeeze(1)
             own = (contexts,) if given.log_prior is None else (contexts, given.log_prior)
-            return self._losses(
-                own, given[2 : 2 + len(shared)], target, how.weight,
-                ignore_index=how.ignore_index, label_smoothing=0.0,
-            )  # fmt: skip
+            return self._losses(own, given[2 : 2 + len(shared)], target, how)
 
-        shares = row_shares(target, how.weight, how.ignore_index, how.reduction, contexts)
-        loss = mixture_loss(
-            Call(link, how.ignore_index, again), tensors, target, how.weight, shares
-        )
-        return loss + math.nan if how.reduction == "mean" and not len(target) else loss
+        return loss_in_blocks(MixtureLoss(link, in_full), tensors, target, how)
 
     def _losses(
         self,
         rows: Sequence[Tensor],
         shared: Sequence[Tensor | None],
         target: Tensor,
-        class_weight: Tensor | None,
-        *,
-        ignore_index: int,
-        label_smoothing: float,
+        how: Reduction,
     ) -> Tensor:
         """Losses (R) of a block of rows; of its arguments and plain numbers alone."""
         scores = self._scores(rows, shared)
         return torch.nn.functional.cross_entropy(
-            scores, target, None if class_weight is None else class_weight.to(scores.dtype),
-            ignore_index=ignore_index, reduction="none", label_smoothing=label_smoothing,
+            scores, target, None if how.weight is None else how.weight.to(scores.dtype),
+            ignore_index=how.ignore_index, reduction="none", label_smoothing=how.label_smoothing,
         )  # fmt: skip
 
     @torch.no_grad()

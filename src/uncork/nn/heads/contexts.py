@@ -6,8 +6,8 @@ from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
-from uncork.nn.heads.chunks import wide
 from uncork.nn.heads.softmax import LinearHead
+from uncork.nn.linear.in_blocks import wide
 
 Tensor = torch.Tensor
 _ACTIVATIONS = {"tanh": torch.tanh, "identity": lambda values: values}

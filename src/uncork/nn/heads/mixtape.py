@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
 from uncork.nn.heads.base import OutputHead, linear_scores
-from uncork.nn.heads.chunks import row_shares, wide
-from uncork.nn.linear.gated import Call, Tensors, gated_loss
+from uncork.nn.linear.gated import GatedLoss, Tensors
+from uncork.nn.linear.in_blocks import loss_in_blocks, wide
 from uncork.nn.losses.specification import Reduction
 
 Tensor = torch.Tensor
@@ -122,17 +121,14 @@ class MixtapeHead(OutputHead):
             frequent.to(contexts.dtype), gate_weight.to(gates.dtype), gate_bias,
         )  # fmt: skip
 
-        def again(given: Tensors) -> Tensor:
+        def in_full(given: Tensors, target: Tensor, how: Reduction) -> Tensor:
             scores = self._combined(given, ids)
             return torch.nn.functional.cross_entropy(
                 scores, target, None if how.weight is None else how.weight.to(scores.dtype),
                 ignore_index=how.ignore_index, reduction="none",
             )  # fmt: skip
 
-        shares = row_shares(target, how.weight, how.ignore_index, how.reduction, contexts)
-        call = Call(_leaves, how.ignore_index, again)
-        loss = gated_loss(call, tensors, ids, target, how.weight, shares)
-        return loss + math.nan if how.reduction == "mean" and not len(target) else loss
+        return loss_in_blocks(GatedLoss(ids, _leaves, in_full), tensors, target, how)
 
     def _scores(self, rows: Sequence[Tensor], shared: Sequence[Tensor | None]) -> Tensor:
         contexts, gates, common = rows  # (R, K, e), (R, K − 1, g), (R, K − 1)

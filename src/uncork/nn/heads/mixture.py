@@ -13,6 +13,7 @@ from uncork.nn._torch import torch
 from uncork.nn.heads.base import OutputHead, linear_scores
 from uncork.nn.heads.contexts import Contexts
 from uncork.nn.linear.links import Identity, Link
+from uncork.nn.losses.specification import Reduction
 
 Tensor = torch.Tensor
 
@@ -74,42 +75,30 @@ class Mixture(OutputHead):
         rows: Sequence[Tensor],
         shared: Sequence[Tensor | None],
         target: Tensor,
-        class_weight: Tensor | None,
-        *,
-        ignore_index: int,
-        label_smoothing: float,
+        how: Reduction,
     ) -> Tensor:
-        if label_smoothing:  # every class's probability counts
-            return super()._losses(
-                rows, shared, target, class_weight, ignore_index=ignore_index,
-                label_smoothing=label_smoothing,
-            )  # fmt: skip
+        if how.label_smoothing:  # every class's probability counts
+            return super()._losses(rows, shared, target, how)
         contexts, log_prior = rows
         weight, bias = shared
         assert weight is not None
         logits = self._link(linear_scores(contexts.flatten(0, 1), weight, bias))  # (R · K, C)
         parts = torch.nn.functional.cross_entropy(
-            logits, target.repeat_interleave(contexts.shape[1]), ignore_index=ignore_index,
+            logits, target.repeat_interleave(contexts.shape[1]), ignore_index=how.ignore_index,
             reduction="none",
         )  # fmt: skip
-        return mixed_losses(parts, log_prior, target, class_weight, ignore_index)
+        return mixed_losses(parts, log_prior, target, how)
 
 
-def mixed_losses(
-    parts: Tensor,
-    log_prior: Tensor,
-    target: Tensor,
-    class_weight: Tensor | None,
-    ignore_index: int,
-) -> Tensor:
+def mixed_losses(parts: Tensor, log_prior: Tensor, target: Tensor, how: Reduction) -> Tensor:
     """−log Σ_k π_k P_k(target), weighted, from −log P_k(target) (N · K) and log π (N, K): (N)."""
     joint = log_prior - parts.reshape(log_prior.shape)
-    counted = target != ignore_index
+    counted = target != how.ignore_index
     losses = torch.where(counted, -torch.logsumexp(joint, -1), 0.0)
-    if class_weight is None:
+    if how.weight is None:
         return losses
     index = torch.where(counted, target, torch.zeros_like(target))
-    return losses * class_weight.to(losses.dtype)[index]
+    return losses * how.weight.to(losses.dtype)[index]
 
 
 class MixtureOfSoftmaxes(Mixture):

@@ -9,7 +9,7 @@ from typing import Any
 from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
 from uncork.nn.heads.base import OutputHead, linear_scores
-from uncork.nn.heads.chunks import wide
+from uncork.nn.linear.in_blocks import wide
 from uncork.nn.linear.links import Link, Pieces
 
 Tensor = torch.Tensor

@@ -281,8 +281,7 @@ class WithHead(Change):
         head = model.get_output_embeddings()
         if not isinstance(head, OutputHead):
             raise UncorkError(
-                f"the model's head has become a {type(head).__name__}: call replace again (resize "
-                "a vocabulary before you replace its head)"
+                f"the model's head has become a {type(head).__name__}: call replace again"
             )
         outputs, hidden = causal_models.run_body(model, given)
         scale = causal_models.logit_scale(model)

@@ -25,6 +25,7 @@ from uncork.nn._torch import torch
 from uncork.nn.kernels.launch import (
     alignment,
     as_rows,
+    launch,
     multiprocessors,
     on_its_device,
     power_of_two,
@@ -41,6 +42,7 @@ from uncork.nn.kernels.math import (
     finite,
     kind_of,
     largest_shift,
+    log_probability,
     lowest_shift,
     newton_step,
     power_term,
@@ -72,6 +74,14 @@ def entmax_forward(z: Tensor, alpha: float, dtype: torch.dtype) -> Tensor:
     p = torch.empty(z.shape, dtype=dtype, device=z.device)
     _solve_rows(z, alpha, p, None)
     return p
+
+
+@on_its_device
+def log_entmax_forward(z: Tensor, alpha: float, dtype: torch.dtype) -> Tensor:
+    """log p of the same, −inf off the support."""
+    log_p = torch.empty(z.shape, dtype=dtype, device=z.device)
+    _solve_rows(z, alpha, log_p, None, log=True)
+    return log_p
 
 
 @on_its_device
@@ -110,9 +120,10 @@ def _solve_rows(
     target: Tensor | None = None,
     ignore_index: int = 0,
     level: bool = False,
+    log: bool = False,
 ) -> None:
-    """Write p of rows z (..., n); or s into shift (`level`: 1/(α−1) − s, for α ≥ 2); or with a
-    target (rows) p, and the losses into shift."""
+    """Write p of rows z (..., n) (`log`: log p); or s into shift (`level`: 1/(α−1) − s, for α ≥ 2);
+    or with a target (rows) p, and the losses into shift."""
     n = z.shape[-1]
     rows = as_rows(z)
     by_row = isinstance(alpha, Tensor)
@@ -121,8 +132,12 @@ def _solve_rows(
         alphas = alpha.float().expand((*z.shape[:-1], 1)).contiguous()
     dtype = z.dtype if p is None else p.dtype
     out = rows if p is None else p.view(-1, n)
+    s = alphas if shift is None else shift
     common: dict[str, Any] = {
-        "alpha": 1.5 if by_row else alpha,
+        "z": rows, "p": out, "shift": s, "alphas": alphas, "n": n,
+        "targets": s if target is None else target, "stride_z": rows.stride(0),
+        "stride_p": out.stride(0),
+        "alpha": 1.5 if by_row else float(alpha),
         # Of Σp: a few units of float32, or well under half a unit of a 16-bit result.
         "tolerance": 4 * 2.0**-23 if dtype == torch.float32 else 2.0**-14,
         "KIND": _kind(alpha, level),
@@ -131,31 +146,28 @@ def _solve_rows(
         "ROW_ALPHA": by_row,
         "WRITE": p is not None,
         "LEVEL": level,
+        "LOG": log,
         "LOSS": target is not None,
         "ignore_index": ignore_index,
-    }
-    s = alphas if shift is None else shift
-    classes = s if target is None else target
+    }  # fmt: skip
     # Powers take registers: with a general α the wide kernel takes over sooner.
     fast = common["KIND"] in (SPARSEMAX.value, ENTMAX15.value)
     if n <= (WIDEST if fast else min(WIDEST, 8192)):
         block = max(32, power_of_two(n))
         warps = min(16, max(1, block // 512))
         lanes = min(block, warps * 32 * (16 // z.element_size()))  # 16 bytes a thread
-        entmax_narrow_kernel[(len(rows),)](
-            rows, out, s, alphas, classes, n, rows.stride(0), out.stride(0),
-            G=block // lanes, L=lanes, num_warps=warps, **common,
-        )  # fmt: skip
+        launch(entmax_narrow_kernel, len(rows), {
+            **common, "G": block // lanes, "L": lanes, "num_warps": warps,
+        })  # fmt: skip
         return
     in_flight, stages, registers = _WIDE[z.element_size()]
     programs = min(len(rows), in_flight * multiprocessors(z.device))
     stacks = torch.empty((programs, DEPTH, LANES), dtype=z.dtype, device=z.device)
     tags = torch.empty_like(stacks, dtype=torch.int16 if z.element_size() == 2 else torch.int32)
-    entmax_wide_kernel[(programs,)](
-        rows, out, s, alphas, classes, stacks, tags, n, len(rows), rows.stride(0), out.stride(0),
-        L=LANES, DEPTH=DEPTH, ALIGN=alignment(rows, out),
-        STAGES=stages, num_warps=4, maxnreg=registers, **common,
-    )  # fmt: skip
+    launch(entmax_wide_kernel, programs, {
+        **common, "stacks": stacks, "tagged": tags, "rows": len(rows), "L": LANES, "DEPTH": DEPTH,
+        "ALIGN": alignment(rows, out), "STAGES": stages, "num_warps": 4, "maxnreg": registers,
+    })  # fmt: skip
 
 
 def _kind(alpha: Alpha, level: bool) -> int:
@@ -181,6 +193,14 @@ def entmax_backward(p: Tensor, grad: Tensor, alpha: float, dtype: torch.dtype) -
     return out
 
 
+@triton.jit
+def _written(x, alpha, KIND: tl.constexpr, LOG: tl.constexpr):
+    if LOG:
+        return log_probability(x, alpha, KIND)
+    else:
+        return probability(x, alpha, KIND)
+
+
 # --- narrow rows ----------------------------------------------------------------------------------
 
 
@@ -188,9 +208,11 @@ def entmax_backward(p: Tensor, grad: Tensor, alpha: float, dtype: torch.dtype) -
 def entmax_narrow_kernel(
     z, p, shift, alphas, targets, n, stride_z, stride_p, alpha, tolerance, ignore_index,
     KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, ROW_ALPHA: tl.constexpr,
-    WRITE: tl.constexpr, LEVEL: tl.constexpr, LOSS: tl.constexpr, G: tl.constexpr, L: tl.constexpr,
+    WRITE: tl.constexpr, LEVEL: tl.constexpr, LOG: tl.constexpr, LOSS: tl.constexpr,
+    G: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
-    """z (rows, n) → p (rows, n), or with WRITE off only shift (rows): s, with LEVEL c.
+    """z (rows, n) → p (rows, n), with LOG log p; or with WRITE off only shift (rows): s, with LEVEL
+    c.
 
     LOSS: p, and in shift the loss of each row against its class in targets (rows), 0 where that is
     ignore_index.
@@ -210,7 +232,7 @@ def entmax_narrow_kernel(
         c = solve(tops - top, c, size, alpha, tolerance * 16, KIND, BRACKET, STEPS)
     c = solve(v, c, size, alpha, tolerance, KIND, BRACKET, STEPS)
     if WRITE:
-        out = probability(v + c, alpha, KIND)
+        out = _written(v + c, alpha, KIND, LOG)
         tl.store(p + row * stride_p + columns, out.to(p.dtype.element_ty), mask=inside)
         if LOSS:
             power = tl.sum(power_term(v + c, out, alpha, KIND))
@@ -311,8 +333,8 @@ def entmax_wide_kernel(
     z, p, shift, alphas, targets, stacks, tagged, n, rows, stride_z, stride_p, alpha, tolerance,
     ignore_index,
     KIND: tl.constexpr, BRACKET: tl.constexpr, STEPS: tl.constexpr, ROW_ALPHA: tl.constexpr,
-    WRITE: tl.constexpr, LEVEL: tl.constexpr, LOSS: tl.constexpr, L: tl.constexpr,
-    DEPTH: tl.constexpr, ALIGN: tl.constexpr, STAGES: tl.constexpr,
+    WRITE: tl.constexpr, LEVEL: tl.constexpr, LOG: tl.constexpr, LOSS: tl.constexpr,
+    L: tl.constexpr, DEPTH: tl.constexpr, ALIGN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """As `entmax_narrow_kernel`. stacks and tagged (programs, DEPTH, L) are room to work in, of z's
     type and of integers of that size. ALIGN as for `aligned`."""
@@ -420,7 +442,7 @@ def entmax_wide_kernel(
         if WRITE:
             # NaN must reach every entry: such a row is written in full.
             if (depth <= DEPTH) & (c == c):
-                nothing = tl.zeros([L], p.dtype.element_ty)
+                nothing = tl.full([L], -float("inf") if LOG else 0.0, p.dtype.element_ty)
                 for k in range(1, whole):
                     tl.store(out + k * L + lanes, nothing)
                 for end in range(2):
@@ -431,20 +453,20 @@ def entmax_wide_kernel(
                     x = tl.load(stack + d * L + lanes, mask=d < count, other=-float("inf"))
                     tile = tl.load(tags + d * L + lanes, mask=d < count, other=0).to(tl.int32)
                     x = (x.to(tl.float32) - top) + c
-                    y = probability(x, alpha, KIND)
+                    y = _written(x, alpha, KIND, LOG)
                     tl.store(out + tile * L + lanes, y.to(p.dtype.element_ty), mask=d < count)
                     if LOSS:
                         power += power_term(x, y, alpha, KIND)
             else:
                 for k in tl.range(1, whole, num_stages=STAGES):
                     x = (inner(base, k, lanes, L) - top) + c
-                    y = probability(x, alpha, KIND)
+                    y = _written(x, alpha, KIND, LOG)
                     tl.store(out + k * L + lanes, y.to(p.dtype.element_ty))
                     if LOSS:
                         power += power_term(x, y, alpha, KIND)
                 for end in range(2):
                     x = (edge(base, end, off, n, whole, lanes, L) - top) + c
-                    y = probability(x, alpha, KIND)
+                    y = _written(x, alpha, KIND, LOG)
                     if LOSS:
                         power += power_term(x, y, alpha, KIND)
                     at = edge_at(end, whole, lanes, L)

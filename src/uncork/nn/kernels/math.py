@@ -118,6 +118,39 @@ def probability(x, alpha, KIND: tl.constexpr):
 
 
 @triton.jit
+def log_probability(x, alpha, KIND: tl.constexpr):
+    """log f(x), −inf off the support."""
+    if KIND == SOFTMAX:
+        return x
+    elif KIND == GENERAL:
+        less = alpha - 1.0
+        safe = tl.where(less == 0.0, 1.0, less)
+        inside = positive(1.0 + safe * x)
+        value = log1p(tl.where(inside > 0, safe * x, 0.0)) / safe
+        value = tl.where(inside > 0, value, inside - float("inf"))
+        return tl.where(less == 0.0, x, value)
+    else:
+        w = positive(_base(x, alpha, KIND))
+        value = tl.log(tl.where(w > 0, w, 1.0))
+        if KIND == ENTMAX15:
+            value *= 2.0
+        elif KIND == POWER:
+            value /= alpha - 1.0
+        return tl.where(w > 0, value, w - float("inf"))  # or NaN
+
+
+@triton.jit
+def _base(x, alpha, KIND: tl.constexpr):
+    """What [·]₊ is raised to the power 1/(α−1)."""
+    if KIND == SPARSEMAX:
+        return x
+    elif KIND == ENTMAX15:
+        return 0.5 * x
+    else:
+        return (alpha - 1.0) * x
+
+
+@triton.jit
 def slope_of(p, alpha, KIND: tl.constexpr):
     """dp/dx = p^{2−α} on the support, 0 off it."""
     if KIND == SPARSEMAX:

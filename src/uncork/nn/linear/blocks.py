@@ -15,6 +15,7 @@ from uncork.nn.linear.problem import (
     RowTargets,
     Wanted,
     as_tensor,
+    check_classes,
     row_targets,
 )
 from uncork.nn.losses.fenchel_young import reduce_loss
@@ -24,6 +25,8 @@ from uncork.nn.transforms.threshold import shifted
 Tensor = torch.Tensor
 
 BLOCK_ELEMENTS = 1 << 22  # logits in memory at a time: 16 MiB in float32
+# On a GPU, where every operation is a launch, up to so many times as many, and an eighth of all.
+TIMES_ON_GPU, SHARE_ON_GPU = 16, 8
 
 
 def loss_of_logits(
@@ -76,7 +79,7 @@ def compute(
     targets = None
     if not dense:
         targets = row_targets(target, class_weight, classes, options, wide)
-        _check_classes(targets, classes)
+        check_classes(targets.classes, classes)
     level = as_tensor(tau, wide, input.device)
     losses = torch.zeros(len(input), dtype=wide, device=input.device)
     lse = torch.zeros_like(losses) if options.lse else None
@@ -85,7 +88,11 @@ def compute(
     d_weight = torch.zeros_like(weight, dtype=keep) if wanted.weight else None
     d_bias = torch.zeros(classes, dtype=wide, device=input.device) if wanted.bias else None
     d_tau = torch.zeros_like(level) if wanted.tau else None
-    step = max(1, BLOCK_ELEMENTS // max(1, classes))
+    elements = BLOCK_ELEMENTS
+    if input.device.type != "cpu":
+        all_of_them = len(input) * classes
+        elements = min(TIMES_ON_GPU * elements, max(elements, all_of_them // SHARE_ON_GPU))
+    step = max(1, elements // max(1, classes))
     for start in range(0, len(input), step):
         rows = slice(start, start + step)
         z = torch.nn.functional.linear(input[rows], weight).to(wide)
@@ -126,13 +133,6 @@ def compute(
         lse=lse,
         predicted=predicted,
     )
-
-
-def _check_classes(targets: RowTargets, classes: int) -> None:
-    outside = (targets.classes < 0) | (targets.classes >= classes)
-    if outside.device.type == "cpu" and bool(outside.any()):
-        worst = targets.classes[outside][0]
-        raise IndexError(f"target {int(worst)} is out of bounds for {classes} classes")
 
 
 class _Block:

@@ -7,14 +7,18 @@ logits take their places. The residual of the softmax then goes back the same tw
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from uncork.nn import kernels
 from uncork.nn._torch import torch
+from uncork.nn.linear import in_blocks
 from uncork.nn.linear.by_row import add_product
+from uncork.nn.linear.in_blocks import Gradients, as_given, wide
 from uncork.nn.linear.links import Identity
+from uncork.nn.linear.problem import check_classes, row_targets
+from uncork.nn.losses.specification import Reduction
 
 Tensor = torch.Tensor
 
@@ -37,137 +41,72 @@ class Tensors(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Call:
+class GatedLoss:
     """Everything but the tensors."""
 
+    ids: Tensor  #: (F), the classes with gates of their own
     leaves: Callable[[Tensor], Tensor]  #: gates (R, K − 1, F) → mixing weights (R, K, F)
-    ignore_index: int
-    #: the losses (N) of the same tensors by torch's own means, to be differentiated again
-    again: Callable[[Tensors], Tensor]
+    #: the losses (N) of the same tensors by torch's own means
+    in_full: Callable[[Tensors, Tensor, Reduction], Tensor]
 
+    def at_once(self, tensors: in_blocks.Tensors, target: Tensor, how: Reduction) -> Tensor:
+        return self.in_full(Tensors(*tensors), target, how)  # type: ignore[arg-type]
 
-@torch.compiler.disable  # traced, every block would be compiled anew
-def gated_loss(
-    call: Call,
-    tensors: Tensors,
-    ids: Tensor,
-    target: Tensor,
-    class_weight: Tensor | None,
-    shares: Tensor | None,
-) -> Tensor:
-    """Losses by row (N); with shares (N) given, their sum weighted by these. ids (F) are the
-    classes with gates of their own."""
-    loss: Tensor = _GatedLoss.apply(call, ids, target, class_weight, shares, *tensors)
-    return loss
-
-
-class _GatedLoss(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        call: Call,
-        ids: Tensor,
+    @torch.no_grad()
+    def compute(
+        self,
+        tensors: in_blocks.Tensors,
         target: Tensor,
-        class_weight: Tensor | None,
-        shares: Tensor | None,
-        *given: Any,
-    ) -> Tensor:
-        tensors, wanted = Tensors(*given), ctx.needs_input_grad[5:]
-        # float16's range is too small for gradients before the upstream factor (a loss scale).
-        early = any(wanted) and shares is not None and tensors.weight.dtype != torch.float16
-        losses, gradients = compute(
-            call, tensors, ids, target, class_weight, shares if early else None
-        )
-        ctx.save_for_backward(ids, target, class_weight, shares, *given)
-        ctx.call, ctx.wanted = call, wanted
-        ctx.ready = gradients if early else None
-        return losses if shares is None else torch.dot(losses, shares.to(losses.dtype))
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        ids, target, class_weight, shares, *given = ctx.saved_tensors
-        tensors = Tensors(*given)
-        rows = grad if shares is None else grad * shares
-        made: list[Tensor | None]
-        if torch.is_grad_enabled():  # to be differentiated again: all rows at once
-            losses = ctx.call.again(tensors)
-            leaves: list[Any] = [
-                one for one, asked in zip(tensors, ctx.wanted, strict=True) if asked
-            ]
-            found = iter(
-                torch.autograd.grad(losses, leaves, rows.to(losses.dtype), create_graph=True)
-            )
-            made = [next(found) if asked else None for asked in ctx.wanted]
-            return (None, None, None, None, None, *made)
-        if ctx.ready is not None:
-            made, ctx.ready = ctx.ready, None  # handed over: a second backward makes them anew
-            made = [None if one is None else one.mul_(grad) for one in made]
-        else:
-            made = compute(ctx.call, tensors, ids, target, class_weight, rows)[1]
-        asked = [one if want else None for one, want in zip(made, ctx.wanted, strict=True)]
-        return (None, None, None, None, None, *asked)
-
-
-@torch.no_grad()
-def compute(
-    call: Call,
-    tensors: Tensors,
-    ids: Tensor,
-    target: Tensor,
-    class_weight: Tensor | None,
-    upstream: Tensor | None,
-) -> tuple[Tensor, list[Tensor | None]]:
-    """Losses (N), and with upstream (N) all gradients, in the order of `Tensors`."""
-    weight, bias = tensors.weight, tensors.bias
-    rows, components, _ = tensors.contexts.shape
-    classes, device = len(weight), weight.device
-    wide = torch.float64 if weight.dtype == torch.float64 else torch.float32
-    counted = target != call.ignore_index
-    index = torch.where(counted, target, 0)
-    if device.type == "cpu" and bool(((index < 0) | (index >= classes)).any()):
-        raise IndexError(f"a target is out of bounds for {classes} classes")
-    by_class = counted.to(wide)
-    if class_weight is not None:
-        by_class = torch.where(counted, class_weight.to(wide)[index], 0.0)
-    losses = torch.zeros(rows, dtype=wide, device=device)
-    sums = [
-        None
-        if one is None or upstream is None
-        else torch.zeros_like(one, dtype=one.dtype if place < 4 else wide)
-        for place, one in enumerate(tensors)
-    ]
-    share = len(ids) / classes
-    elements = ON_CPU if device.type == "cpu" else ON_GPU
-    step = max(1, int(elements / (classes * (1 + 2 * components * share))))
-    own_bias = None if bias is None else bias[ids]
-    with torch.autocast(device.type, enabled=False):
-        for start in range(0, rows, step):
-            part = slice(start, start + step)
-            own = _Own(call, tensors, part)
-            z = _product(tensors.mixed[part], weight, bias)
-            mixed = own.mixed if own_bias is None else own.mixed + own_bias
-            z[:, ids] = mixed.to(z.dtype)
-            made = Identity()(z, index[part], None)
-            losses[part] = torch.where(counted[part], -made.log_p * by_class[part], 0.0)
-            if upstream is None:
-                continue
-            above = torch.where(counted[part], upstream[part].to(wide) * by_class[part], 0.0)
-            r = made.residual(above).values
-            d_mixed, _, _, _, d_weight, d_bias, *_ = sums
-            assert d_mixed is not None
-            assert d_weight is not None
-            if d_bias is not None:
-                d_bias += r.sum(0, dtype=wide)
-            of_own = r[:, ids]
-            r[:, ids] = 0
-            r = r.to(weight.dtype)
-            d_mixed[part] = torch.mm(r, weight)
-            add_product(d_weight, r.t(), tensors.mixed[part])
-            own.go_back(of_own, sums, part)
-    return losses, [
-        None if made is None or one is None else made.to(one.dtype)
-        for made, one in zip(sums, tensors, strict=True)
-    ]
+        how: Reduction,
+        upstream: Tensor | None,
+        wanted: Sequence[bool],
+    ) -> tuple[Tensor, Gradients]:
+        given, ids = Tensors(*tensors), self.ids  # type: ignore[arg-type]
+        weight, bias = given.weight, given.bias
+        rows, components, _ = given.contexts.shape
+        classes, device, kind = len(weight), weight.device, wide(weight.dtype)
+        targets = row_targets(target, how.weight, classes, how, kind)
+        check_classes(targets.classes, classes)
+        losses = torch.zeros(rows, dtype=kind, device=device)
+        # All of them, wanted or not: those of the gates come together.
+        sums: Gradients = [
+            None
+            if one is None or upstream is None
+            else torch.zeros_like(one, dtype=one.dtype if place < 4 else kind)
+            for place, one in enumerate(given)
+        ]
+        share = len(ids) / classes
+        elements = ON_CPU if device.type == "cpu" else ON_GPU
+        step = max(1, int(elements / (classes * (1 + 2 * components * share))))
+        own_bias = None if bias is None else bias[ids]
+        softmax = Identity()
+        with torch.autocast(device.type, enabled=False):
+            for start in range(0, rows, step):
+                part = slice(start, start + step)
+                of = targets.of(part)
+                own = _Own(self.leaves, given, part)
+                z = _product(given.mixed[part], weight, bias)
+                mixed = own.mixed if own_bias is None else own.mixed + own_bias
+                z[:, ids] = mixed.to(z.dtype)
+                made = softmax(z, of.classes)
+                losses[part] = torch.where(of.counted, -made.log_p * of.mass, 0.0)
+                if upstream is None:
+                    continue
+                above = torch.where(of.counted, upstream[part].to(kind) * of.mass, 0.0)
+                r = made.residual(above)
+                d_mixed, _, _, _, d_weight, d_bias, *_ = sums
+                assert d_mixed is not None
+                assert d_weight is not None
+                if d_bias is not None:
+                    d_bias += r.sum(0, dtype=kind)
+                of_own = r[:, ids]
+                r[:, ids] = 0
+                r = r.to(weight.dtype)
+                d_mixed[part] = torch.mm(r, weight)
+                add_product(d_weight, r.t(), given.mixed[part])
+                own.go_back(of_own, sums, part)
+        asked = [made if want else None for made, want in zip(sums, wanted, strict=True)]
+        return losses, as_given(asked, tensors)
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -182,7 +121,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 class _Own:
     """A block's logits of the classes that have gates of their own, mixed: (R, F)."""
 
-    def __init__(self, call: Call, tensors: Tensors, part: slice) -> None:
+    def __init__(self, leaves: Callable[[Tensor], Tensor], tensors: Tensors, part: slice) -> None:
         contexts, gates = tensors.contexts[part], tensors.gates[part]
         self.x, self.h = contexts.flatten(0, 1), gates.flatten(0, 1)
         self.common, self.tensors = tensors.common[part], tensors
@@ -199,7 +138,7 @@ class _Own:
         with torch.enable_grad():
             self.leaves = [self.raw.requires_grad_(), self.logits.requires_grad_()]
             opened = self.raw + bias.T.to(self.raw.dtype) + self.common.unsqueeze(-1)
-            shares = call.leaves(torch.sigmoid(opened))
+            shares = leaves(torch.sigmoid(opened))
             self.made = (shares * self.logits).sum(1)
         self.mixed = self.made.detach()
 

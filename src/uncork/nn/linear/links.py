@@ -8,21 +8,18 @@ as few passes as there can be; on a GPU by the two kernels of `kernels.links`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 from uncork.nn import kernels
 from uncork.nn._torch import torch
 
+if TYPE_CHECKING:
+    from uncork.nn.kernels.links import Linked
+
 Tensor = torch.Tensor
 
 _FAR = -50.0  # a row's largest logit below which exp(z) σ(z) might be 0 for all
-
-
-class Residual(NamedTuple):
-    """In the place of a block's logits, and what else has a derivative."""
-
-    values: Tensor  #: (R, C)
-    table: Tensor | None = None  #: by the link's own parameters
 
 
 class Rows(Protocol):
@@ -30,39 +27,59 @@ class Rows(Protocol):
 
     log_p: Tensor  #: (R), of the target
 
-    def residual(self, coefficients: Tensor) -> Residual: ...
+    def residual(self, coefficients: Tensor) -> Tensor:
+        """(R, C), in the place of the logits."""
+        ...
+
+
+class Linking(Protocol):
+    """A link during one call: from blocks of logits z (R, C) and targets (R) to `Rows`."""
+
+    def __call__(self, z: Tensor, target: Tensor) -> Rows: ...
+
+    def by_parameters(self) -> Tensor | None:
+        """The derivative by the link's own parameters, of all residuals so far."""
+        ...
 
 
 class Link(Protocol):
-    """From logits z (R, C) and targets (R) to `Rows`."""
+    """What a head passes its logits through."""
 
-    def __call__(self, z: Tensor, target: Tensor, table: Tensor | None) -> Rows: ...
+    def begin(self, parameters: Tensor | None, rows: int, wide: torch.dtype) -> Linking:
+        """For blocks of so many rows at most, computed in `wide`."""
+        ...
 
 
 @dataclass(frozen=True)
-class Identity:
+class _WithoutParameters:
+    def begin(self, parameters: Tensor | None, rows: int, wide: torch.dtype) -> Linking:
+        return self
+
+    def by_parameters(self) -> Tensor | None:
+        return None
+
+    def __call__(self, z: Tensor, target: Tensor) -> Rows:
+        raise NotImplementedError
+
+
+class Identity(_WithoutParameters):
     """Softmax itself."""
 
-    def __call__(self, z: Tensor, target: Tensor, table: Tensor | None) -> Rows:
-        if kernels.launches(z):
-            return _ByKernels(z, target, 0)
-        return _Softmax(z, target)
+    def __call__(self, z: Tensor, target: Tensor) -> Rows:
+        return _ByKernels(z, target, _of_kind(0)) if kernels.launches(z) else _Softmax(z, target)
 
 
-@dataclass(frozen=True)
-class Sigmoid:
+class Sigmoid(_WithoutParameters):
     """f(z) = z + log σ(z), of sigsoftmax."""
 
-    def __call__(self, z: Tensor, target: Tensor, table: Tensor | None) -> Rows:
-        if kernels.launches(z):
-            return _ByKernels(z, target, 1)
-        return _Sigmoid(z, target)
+    def __call__(self, z: Tensor, target: Tensor) -> Rows:
+        return _ByKernels(z, target, _of_kind(1)) if kernels.launches(z) else _Sigmoid(z, target)
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """f piecewise linear with so many pieces of one width between −bound and bound; the table is
-    their slopes before softplus."""
+    """f piecewise linear with so many pieces of one width between −bound and bound; its parameters
+    are their slopes before softplus."""
 
     pieces: int
     bound: float
@@ -71,24 +88,75 @@ class Pieces:
     def width(self) -> float:
         return 2 * self.bound / self.pieces
 
-    def __call__(self, z: Tensor, target: Tensor, table: Tensor | None) -> Rows:
-        assert table is not None
-        steep = torch.nn.functional.softplus(table.to(torch.promote_types(z.dtype, torch.float32)))
-        # f(z) = height_i + steep_i z on piece i
-        lower = torch.arange(self.pieces, dtype=steep.dtype, device=steep.device)
-        lower = lower * self.width - self.bound
-        height = self.width * (steep.cumsum(0) - steep) - self.bound - steep * lower
-        if kernels.launches(z):
-            return _ByKernels(z, target, 2, self, table, height, steep)
-        return _Pieces(z, target, self, table, height, steep)
+    def begin(self, parameters: Tensor | None, rows: int, wide: torch.dtype) -> Linking:
+        assert parameters is not None
+        return _Piecewise(self, parameters.to(wide), rows)
 
-    def slope_gradient(self, sums: Tensor, moments: Tensor, table: Tensor) -> Tensor:
-        """By the table, from Σ r and Σ r z of every piece: a slope moves all that lies above."""
-        lower = torch.arange(self.pieces, dtype=sums.dtype, device=sums.device)
-        lower = lower * self.width - self.bound
+
+class _Piecewise:
+    """f(z) = heights_i + steeps_i z on piece i, and Σ r and Σ r (z − lower_i) of each so far."""
+
+    def __init__(self, link: Pieces, slopes: Tensor, rows: int) -> None:
+        self.link, self.slopes, self.rows = link, slopes.contiguous(), rows
+        self.sums: Tensor | None = None  #: (pieces, 2), or on a GPU a table for some rows each
+        self.linked: Linked | None = None
+
+    @cached_property
+    def steeps(self) -> Tensor:
+        return torch.nn.functional.softplus(self.slopes)
+
+    @cached_property
+    def lower(self) -> Tensor:
+        """Where pieces begin."""
+        kind, device = self.slopes.dtype, self.slopes.device
+        count = torch.arange(self.link.pieces, dtype=kind, device=device)
+        return count * self.link.width - self.link.bound
+
+    @cached_property
+    def heights(self) -> Tensor:
+        before = self.link.width * (self.steeps.cumsum(0) - self.steeps)
+        return before - self.link.bound - self.steeps * self.lower
+
+    def __call__(self, z: Tensor, target: Tensor) -> Rows:
+        if not kernels.launches(z):
+            return _Pieces(z, target, self)
+        if self.linked is None:
+            self.linked = self._for_kernels()
+        return _ByKernels(z, target, self.linked)
+
+    def _for_kernels(self) -> Linked:
+        from uncork.nn.kernels.links import (
+            PIECES,
+            Linked,
+            one_program,
+            pieces_table,
+            sums_by_piece,
+        )
+
+        link = self.link
+        self.sums = sums_by_piece(self.rows, link.pieces, self.slopes.device)
+        if one_program(self.slopes):
+            table = pieces_table(self.slopes, link.width, link.bound)
+        else:
+            table = torch.stack([self.heights, self.steeps], -1).float()
+        return Linked(PIECES.value, table, link.bound, link.width, self.sums)
+
+    def add(self, sums: Tensor) -> None:
+        self.sums = sums if self.sums is None else self.sums + sums
+
+    def by_parameters(self) -> Tensor | None:
+        """A slope moves all that lies above its piece."""
+        if self.sums is None:
+            return torch.zeros_like(self.slopes)
+        if self.linked is not None:
+            from uncork.nn.kernels.links import one_program, slopes_gradient
+
+            if one_program(self.slopes):
+                return slopes_gradient(self.slopes, self.sums, self.link.width)
+        sums, beyond = self.sums.reshape(-1, self.link.pieces, 2).sum(0).unbind(-1)
         above = sums.flip(0).cumsum(0).flip(0) - sums
-        by_steep = self.width * above + (moments - lower * sums)
-        return by_steep * torch.sigmoid(table.to(sums.dtype))
+        by_steeps = self.link.width * above + beyond
+        return by_steeps.to(self.slopes.dtype) * torch.sigmoid(self.slopes)
 
 
 def _top(z: Tensor) -> Tensor:
@@ -114,8 +182,8 @@ class _Softmax:
         times = coefficients.unsqueeze(-1)
         return self.p.mul_(times / self.total).scatter_add_(-1, self.index, -times)
 
-    def residual(self, coefficients: Tensor) -> Residual:
-        return Residual(self._unlinked(coefficients))
+    def residual(self, coefficients: Tensor) -> Tensor:
+        return self._unlinked(coefficients)
 
 
 class _Sigmoid(_Softmax):
@@ -134,68 +202,55 @@ class _Sigmoid(_Softmax):
         else:
             self._finish(z.sub_(top).exp_().mul_(self.sigma), linked - top)
 
-    def residual(self, coefficients: Tensor) -> Residual:
+    def residual(self, coefficients: Tensor) -> Tensor:
         slope = self.sigma.neg_().add_(2)  # f′ = 1 + σ(−z)
-        return Residual(self._unlinked(coefficients).mul_(slope))
+        return self._unlinked(coefficients).mul_(slope)
 
 
 class _Pieces(_Softmax):
-    def __init__(
-        self, z: Tensor, target: Tensor, link: Pieces, table: Tensor, height: Tensor, steep: Tensor
-    ) -> None:
-        self.index, self.link, self.table = target.unsqueeze(-1), link, table
+    def __init__(self, z: Tensor, target: Tensor, use: _Piecewise) -> None:
+        self.index, self.use, self.z, link = target.unsqueeze(-1), use, z, use.link
         piece = (z + link.bound).div_(link.width).floor_().clamp_(0, link.pieces - 1)
         self.piece = piece.nan_to_num_(0.0).int().view(-1)  # NaN is on any piece, and stays NaN
-        self.z, self.steep = z, steep.index_select(0, self.piece).view_as(z)
-        linked = torch.addcmul(height.index_select(0, self.piece).view_as(z), self.steep, z)
+        self.steep = use.steeps.index_select(0, self.piece).view_as(z)
+        linked = torch.addcmul(use.heights.index_select(0, self.piece).view_as(z), self.steep, z)
         top = _top(linked)
         at = linked.gather(-1, self.index) - top
         self._finish(linked.sub_(top).exp_(), at)
 
-    def residual(self, coefficients: Tensor) -> Residual:
+    def residual(self, coefficients: Tensor) -> Tensor:
         r = self._unlinked(coefficients)
-        moments = torch.where(self.z.isfinite(), r * self.z, 0.0)
-        sums = self._by_piece(r), self._by_piece(moments)
-        slope = self.link.slope_gradient(*sums, self.table)
-        return Residual(r.mul_(self.steep), slope)
+        sums = self._by_piece(r)
+        moments = self._by_piece(torch.where(self.z.isfinite(), r * self.z, 0.0))
+        self.use.add(torch.stack([sums, moments - self.use.lower * sums], -1))
+        return r.mul_(self.steep)
 
     def _by_piece(self, values: Tensor) -> Tensor:
-        pieces = self.link.pieces
+        pieces = self.use.link.pieces
         if values.device.type == "cpu":
-            return torch.bincount(self.piece, values.view(-1).double(), pieces).to(values.dtype)
+            return torch.bincount(self.piece, values.view(-1).double(), pieces)
         # Tables by row: no two rows contend for one place.
         tables = torch.zeros((len(values), pieces), dtype=values.dtype, device=values.device)
         return tables.scatter_add_(1, self.piece.view_as(values).long(), values).sum(0)
 
 
+def _of_kind(kind: int) -> Linked:
+    from uncork.nn.kernels.links import Linked
+
+    return Linked(kind)
+
+
 class _ByKernels:
-    def __init__(
-        self,
-        z: Tensor,
-        target: Tensor,
-        kind: int,
-        link: Pieces | None = None,
-        table: Tensor | None = None,
-        height: Tensor | None = None,
-        steep: Tensor | None = None,
-    ) -> None:
+    def __init__(self, z: Tensor, target: Tensor, link: Linked) -> None:
         from uncork.nn.kernels import links
 
-        self.z, self.target, self.link, self.table = z, target, link, table
-        self.more: dict[str, Any] = {"link": kind}
-        if link is not None:
-            self.more |= {
-                "heights": height, "steeps": steep, "bound": link.bound,
-                "per_width": 1 / link.width,
-            }  # fmt: skip
-        self.lse, at = links.normaliser(z, target, **self.more)
+        self.z, self.target, self.link = z, target, link
+        self.lse, at = links.normaliser(z, target, link)
         self.log_p = at - self.lse
 
-    def residual(self, coefficients: Tensor) -> Residual:
+    def residual(self, coefficients: Tensor) -> Tensor:
         from uncork.nn.kernels import links
 
         coefficients = coefficients.contiguous()
-        made = links.linked_residual(self.z, self.target, self.lse, coefficients, **self.more)
-        if made is None or self.link is None or self.table is None:
-            return Residual(self.z)
-        return Residual(self.z, self.link.slope_gradient(*made, self.table))
+        links.linked_residual(self.z, self.target, self.lse, coefficients, self.link)
+        return self.z

@@ -10,7 +10,7 @@ At α = 1 the policy is softmax; above, α-entmax, where actions off the support
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, overload
 
 from uncork.core.errors import UncorkError
 from uncork.nn._rows import check_parameter
@@ -25,8 +25,12 @@ from uncork.nn.linear.by_row import (
     layer,
     times,
 )
+from uncork.nn.linear.problem import check_classes
 from uncork.nn.losses.specification import LinearArguments, Reduction, check_device, loss_named
 from uncork.nn.transforms.deformed import log_on_support, slopes
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Tensor = torch.Tensor
 
@@ -38,19 +42,28 @@ class LinearLogProb(NamedTuple):
     entropy: Tensor  #: −Σ p log p of its distribution
 
 
+class LogProbOptions(TypedDict, total=False):
+    """What both forms of :func:`linear_log_prob` take."""
+
+    alpha: float
+    linear_bias: Tensor | None
+    ignore_index: int
+    softcap: float | None
+    temperature: float
+    group: Any
+    first_class: int | None
+    classes: int | None
+
+
 @overload
 def linear_log_prob(
-    input: Tensor, linear_weight: Tensor, target: Tensor, *, alpha: float = 1.0,
-    linear_bias: Tensor | None = None, ignore_index: int = -100, softcap: float | None = None,
-    temperature: float = 1.0, return_entropy: Literal[False] = False, group: Any = None,
-    first_class: int | None = None, classes: int | None = None,
+    input: Tensor, linear_weight: Tensor, target: Tensor, *,
+    return_entropy: Literal[False] = False, **options: Unpack[LogProbOptions],
 ) -> Tensor: ...  # fmt: skip
 @overload
 def linear_log_prob(
-    input: Tensor, linear_weight: Tensor, target: Tensor, *, alpha: float = 1.0,
-    linear_bias: Tensor | None = None, ignore_index: int = -100, softcap: float | None = None,
-    temperature: float = 1.0, return_entropy: Literal[True], group: Any = None,
-    first_class: int | None = None, classes: int | None = None,
+    input: Tensor, linear_weight: Tensor, target: Tensor, *,
+    return_entropy: Literal[True], **options: Unpack[LogProbOptions],
 ) -> LinearLogProb: ...  # fmt: skip
 
 
@@ -107,8 +120,7 @@ def linear_log_prob(
     counted = index != ignore_index
     index = torch.where(counted, index, 0)
     total = len(linear_weight) if given.shard is None else given.shard.classes
-    if index.device.type == "cpu" and bool(((index < 0) | (index >= total)).any()):
-        raise IndexError(f"a target is out of bounds for {total} classes")
+    check_classes(index, total)
     objective = LogProb(float(alpha), return_entropy)
     values = by_row(objective, given, (index, counted), softcap=softcap, temperature=temperature)
     shaped = [value.reshape(target.shape) for value in values]

@@ -9,14 +9,18 @@ as many as softmax takes. One component with a link is sigsoftmax, or a piecewis
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from uncork.nn import kernels
 from uncork.nn._torch import torch
+from uncork.nn.linear import in_blocks
 from uncork.nn.linear.by_row import add_product, logits
+from uncork.nn.linear.in_blocks import Gradients, as_given, wide
 from uncork.nn.linear.links import Link
+from uncork.nn.linear.problem import check_classes, row_targets
+from uncork.nn.losses.specification import Reduction
 
 Tensor = torch.Tensor
 
@@ -35,134 +39,86 @@ class Tensors(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Call:
+class MixtureLoss:
     """Everything but the tensors."""
 
     link: Link
-    ignore_index: int
-    #: the losses (N) of the same tensors by torch's own means, to be differentiated again
-    again: Callable[[Tensors], Tensor]
+    #: the losses (N) of the same tensors by torch's own means
+    in_full: Callable[[Tensors, Tensor, Reduction], Tensor]
 
+    def at_once(self, tensors: in_blocks.Tensors, target: Tensor, how: Reduction) -> Tensor:
+        return self.in_full(Tensors(*tensors), target, how)  # type: ignore[arg-type]
 
-@torch.compiler.disable  # traced, every block would be compiled anew
-def mixture_loss(
-    call: Call,
-    tensors: Tensors,
-    target: Tensor,
-    class_weight: Tensor | None,
-    shares: Tensor | None,
-) -> Tensor:
-    """Losses by row (N); with shares (N) given, their sum weighted by these."""
-    loss: Tensor = _MixtureLoss.apply(call, target, class_weight, shares, *tensors)
-    return loss
-
-
-class _MixtureLoss(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        call: Call,
+    @torch.no_grad()
+    def compute(
+        self,
+        tensors: in_blocks.Tensors,
         target: Tensor,
-        class_weight: Tensor | None,
-        shares: Tensor | None,
-        *given: Any,
-    ) -> Tensor:
-        tensors, wanted = Tensors(*given), ctx.needs_input_grad[4:]
-        # float16's range is too small for gradients before the upstream factor (a loss scale).
-        early = any(wanted) and shares is not None and tensors.weight.dtype != torch.float16
-        losses, gradients = compute(
-            call, tensors, target, class_weight, shares if early else None, wanted
-        )
-        ctx.save_for_backward(target, class_weight, shares, *given)
-        ctx.call, ctx.wanted = call, wanted
-        ctx.ready = gradients if early else None
-        return losses if shares is None else torch.dot(losses, shares.to(losses.dtype))
+        how: Reduction,
+        upstream: Tensor | None,
+        wanted: Sequence[bool],
+    ) -> tuple[Tensor, Gradients]:
+        contexts, log_prior, weight, bias, table = Tensors(*tensors)  # type: ignore[arg-type]
+        rows, components, features = contexts.shape
+        classes, device, kind = len(weight), contexts.device, wide(contexts.dtype)
+        elements = ON_CPU if device.type == "cpu" else ON_GPU
+        step = max(1, elements // (classes * components))
+        # On a GPU the first product is under way while the rest is prepared.
+        z: Tensor | None = _block(contexts, slice(0, step), weight, bias)[1]
+        targets = row_targets(target, how.weight, classes, how, kind)
+        check_classes(targets.classes, classes)
+        losses = torch.zeros(rows, dtype=kind, device=device)
+        sums: Gradients = [
+            torch.zeros(one.shape, dtype=one.dtype if one is contexts else kind, device=device)
+            if asked and one is not None and upstream is not None
+            else None
+            for one, asked in zip(tensors, wanted, strict=True)
+        ]
+        d_contexts, d_prior, d_weight, d_bias, d_table = sums
+        link = self.link.begin(table, min(step, rows) * components, kind)
+        with torch.autocast(device.type, enabled=False):
+            for start in range(0, rows, step):
+                part = slice(start, start + step)
+                of = targets.of(part)
+                x, z = _block(contexts, part, weight, bias, z)
+                made = link(z, _repeated(of.classes, components))
+                z = None
+                log_p = made.log_p.view(-1, components)
+                joint, total = log_p, made.log_p
+                if log_prior is not None:
+                    joint = log_p + log_prior[part]
+                    total = torch.logsumexp(joint, -1)
+                losses[part] = torch.where(of.counted, -total * of.mass, 0.0)
+                if upstream is None:
+                    continue
+                above = torch.where(of.counted, upstream[part].to(kind) * of.mass, 0.0)
+                # −d log Σ_k π_k P_k: each component's share in it. Of no probability, of none.
+                share = torch.exp(joint - torch.where(total == -math.inf, 0.0, total).unsqueeze(-1))
+                share = share * above.unsqueeze(-1)
+                if d_prior is not None:
+                    d_prior[part] = -share
+                r = made.residual(share.reshape(-1))
+                if d_bias is not None:
+                    d_bias += r.sum(0, dtype=kind)
+                r = r.to(weight.dtype)
+                if d_contexts is not None:
+                    torch.mm(r, weight, out=d_contexts[part].view(-1, features))
+                if d_weight is not None:
+                    add_product(d_weight, r.t(), x)
+        if d_table is not None:
+            sums[-1] = link.by_parameters()
+        return losses, as_given(sums, tensors)
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        target, class_weight, shares, *given = ctx.saved_tensors
-        tensors = Tensors(*given)
-        rows = grad if shares is None else grad * shares
-        made: list[Tensor | None]
-        if torch.is_grad_enabled():  # to be differentiated again: all rows at once
-            losses = ctx.call.again(tensors)
-            leaves: list[Any] = [
-                one for one, asked in zip(tensors, ctx.wanted, strict=True) if asked
-            ]
-            found = iter(
-                torch.autograd.grad(losses, leaves, rows.to(losses.dtype), create_graph=True)
-            )
-            made = [next(found) if asked else None for asked in ctx.wanted]
-        elif ctx.ready is not None:
-            made, ctx.ready = ctx.ready, None  # handed over: a second backward makes them anew
-            made = [None if one is None else one.mul_(grad) for one in made]
-        else:
-            made = compute(ctx.call, tensors, target, class_weight, rows, ctx.wanted)[1]
-        return (None, None, None, None, *made)
 
-
-@torch.no_grad()
-def compute(
-    call: Call,
-    tensors: Tensors,
-    target: Tensor,
-    class_weight: Tensor | None,
-    upstream: Tensor | None,
-    wanted: tuple[bool, ...],
-) -> tuple[Tensor, list[Tensor | None]]:
-    """Losses (N), and with upstream (N) the gradients wanted, in the order of `Tensors`."""
-    contexts, log_prior, weight, bias, table = tensors
-    rows, components, features = contexts.shape
-    classes, device = len(weight), contexts.device
-    wide = torch.float64 if contexts.dtype == torch.float64 else torch.float32
-    counted = target != call.ignore_index
-    index = torch.where(counted, target, 0)
-    if device.type == "cpu" and bool(((index < 0) | (index >= classes)).any()):
-        raise IndexError(f"a target is out of bounds for {classes} classes")
-    by_class = counted.to(wide)
-    if class_weight is not None:
-        by_class = torch.where(counted, class_weight.to(wide)[index], 0.0)
-    losses = torch.zeros(rows, dtype=wide, device=device)
-    gradients: list[Tensor | None] = [None] * 5
-    if upstream is not None:
-        kinds = (contexts.dtype, wide, wide, wide, wide)
-        for place, (one, asked) in enumerate(zip(tensors, wanted, strict=True)):
-            if asked and one is not None:
-                gradients[place] = torch.zeros_like(one, dtype=kinds[place])
-    d_contexts, d_prior, d_weight, d_bias, d_table = gradients
-    elements = ON_CPU if device.type == "cpu" else ON_GPU
-    step = max(1, elements // (classes * components))
-    with torch.autocast(device.type, enabled=False):
-        for start in range(0, rows, step):
-            part = slice(start, start + step)
-            x = contexts[part].reshape(-1, features)
-            made = call.link(_logits(x, weight, bias), _repeated(index[part], components), table)
-            log_p = made.log_p.view(-1, components)
-            joint = log_p if log_prior is None else log_p + log_prior[part]
-            total = torch.logsumexp(joint, -1)
-            losses[part] = torch.where(counted[part], -total * by_class[part], 0.0)
-            if upstream is None:
-                continue
-            above = torch.where(counted[part], upstream[part].to(wide) * by_class[part], 0.0)
-            # −d log Σ_k π_k P_k: each component's share in it. Of no probability at all, of none.
-            share = torch.exp(joint - torch.where(total == -math.inf, 0.0, total).unsqueeze(-1))
-            share = share * above.unsqueeze(-1)
-            if d_prior is not None:
-                d_prior[part] = -share
-            r, by_table = made.residual(share.reshape(-1))
-            if d_table is not None and by_table is not None:
-                d_table += by_table
-            if d_bias is not None:
-                d_bias += r.sum(0, dtype=wide)
-            r = r.to(weight.dtype)
-            if d_contexts is not None:
-                d_contexts[part] = torch.mm(r, weight).view(-1, components, features)
-            if d_weight is not None:
-                add_product(d_weight, r.t(), x)
-    return losses, [
-        None if made is None or one is None else made.to(one.dtype)
-        for made, one in zip(gradients, tensors, strict=True)
-    ]
+def _block(
+    contexts: Tensor, part: slice, weight: Tensor, bias: Tensor | None, made: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Contexts (R · K, e) of some rows, and their logits, unless these are made."""
+    x = contexts[part].reshape(-1, contexts.shape[2])
+    if made is not None:
+        return x, made
+    with torch.autocast(x.device.type, enabled=False):
+        return x, _logits(x, weight, bias)
 
 
 def _logits(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

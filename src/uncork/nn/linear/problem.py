@@ -133,7 +133,7 @@ def row_targets(
     target: Tensor,
     class_weight: Tensor | None,
     classes: int,
-    options: LinearOptions,
+    options: LinearOptions | Reduction,
     dtype: torch.dtype = torch.float32,
 ) -> RowTargets:
     """Index targets as cross_entropy reads them."""
@@ -149,6 +149,15 @@ def row_targets(
         spread = share / classes * wide.sum()
         mass = torch.where(counted, hit + spread, 0.0)
     return RowTargets(index, counted, mass, hit, share / classes)
+
+
+def check_classes(index: Tensor, classes: int) -> None:
+    """Class indices lie among the classes; on a GPU nobody waits to see."""
+    if index.device.type != "cpu":
+        return
+    outside = (index < 0) | (index >= classes)
+    if bool(outside.any()):
+        raise IndexError(f"target {int(index[outside][0])} is out of bounds for {classes} classes")
 
 
 def upstream_of(reduction: str, tensors: LinearTensors, options: LinearOptions) -> Tensor:

@@ -24,6 +24,7 @@ from uncork.nn.linear.problem import (
     Shard,
     Wanted,
     as_tensor,
+    check_classes,
     row_targets,
 )
 from uncork.nn.losses.specification import LinearArguments, Reduction, loss_named
@@ -119,8 +120,7 @@ def compute(
     assert shard is not None
     wide = torch.float64 if input.dtype == torch.float64 else torch.float32
     targets = row_targets(target, class_weight, shard.classes, options, wide)
-    if bool(((targets.classes < 0) | (targets.classes >= shard.classes)).any()):
-        raise IndexError(f"a target is out of bounds for {shard.classes} classes")
+    check_classes(targets.classes, shard.classes)
     share = None
     if class_weight is not None:
         share = class_weight[shard.first : shard.first + len(weight)].to(wide)

@@ -24,6 +24,7 @@ from uncork.nn._rows import (
 from uncork.nn._threads import SERIAL_BELOW, over_rows
 from uncork.nn._torch import torch
 from uncork.nn.losses.specification import Family, Fused, Parameters, Reduction, check_device
+from uncork.nn.transforms.pages import empty_like
 from uncork.nn.transforms.sharded import is_sharded
 from uncork.nn.transforms.threshold import shifted
 
@@ -154,9 +155,17 @@ def residual(p: Tensor, target: Tensor, grad: Tensor, mass: Tensor | None) -> Te
         return grad * (mass * p - target)
     # Set, not add: scatter without addition is deterministic on every device.
     at_target = grad * (p.gather(-1, target) - 1)
-    if not torch.is_grad_enabled() and runs_eagerly_on_cpu(p, target, grad):
-        return (grad * p).scatter_(-1, target, at_target)
-    return (grad * p).scatter(-1, target, at_target)
+    if torch.is_grad_enabled() or not runs_eagerly_on_cpu(p, target, grad):
+        return (grad * p).scatter(-1, target, at_target)
+    flat = [one.reshape(-1, one.shape[-1]) for one in (p, grad, target, at_target)]
+    out = empty_like(flat[0])
+
+    def some(rows: slice) -> None:
+        of_rows, times, at, values = (one[rows] for one in flat)
+        torch.mul(of_rows, times, out=out[rows]).scatter_(-1, at, values)
+
+    over_rows(some, *out.shape)
+    return out.reshape(p.shape)
 
 
 def _dot(weights: Tensor, v: Tensor) -> Tensor:

@@ -22,7 +22,14 @@ from uncork.nn._rows import (
 from uncork.nn._threads import over_rows
 from uncork.nn._torch import torch
 from uncork.nn.transforms.deformed import on_support
-from uncork.nn.transforms.entmax import LogTopK, SparseOutput, check_topk, topk_of
+from uncork.nn.transforms.entmax import (
+    LogTopK,
+    SparseOutput,
+    best_of,
+    check_topk,
+    decodes_by_kernels,
+    topk_of,
+)
 from uncork.nn.transforms.grouped import GROUP, are_few, classes_at, gather, scatter, split
 from uncork.nn.transforms.pages import empty_like
 from uncork.nn.transforms.sharded import is_sharded, of_shards, refuse_support
@@ -384,6 +391,13 @@ def alpha_relu_log_scores(
         )  # fmt: skip
         return sharded
     dtype = output_dtype(input, dtype)
+    if not isinstance(tau, Tensor) and decodes_by_kernels(input, alpha):
+        from uncork.nn.kernels.best import log_alpha_relu as by_kernel
+        from uncork.nn.kernels.launch import as_rows
+
+        z = input.detach().movedim(dim, -1)
+        made = by_kernel(as_rows(z), float(alpha), tau, dtype)
+        return made.reshape(z.shape).movedim(-1, dim)
     wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
     if wide.numel() == 0:
         return wide.to(dtype)
@@ -434,6 +448,11 @@ def log_alpha_relu_topk(
     α-entmax."""
     check_topk(input, k, dim)
     alpha = check_parameter(alpha, above=1.0)
+    if not isinstance(tau, Tensor) and decodes_by_kernels(input, alpha, k):
+        from uncork.nn.kernels.best import alpha_relu_best
+
+        number, kind = float(alpha), output_dtype(input, dtype)
+        return best_of(input, dim, lambda rows: alpha_relu_best(rows, number, tau, k, kind))
     wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
     numbers = _decodes_on_cpu(wide, alpha, tau) if wide.numel() else None
     if numbers is not None:

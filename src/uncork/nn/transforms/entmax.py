@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, overload
 
 from uncork.core.errors import UncorkError
@@ -319,6 +320,10 @@ def log_entmax(
         masked = input.detach().amax(dim, keepdim=True) == -torch.inf
         known = torch.where(masked, torch.zeros_like(input), input)
         return torch.where(masked, -torch.inf, torch.log_softmax(known, dim, dtype=dtype))
+    if decodes_by_kernels(input, alpha):
+        from uncork.nn.kernels.entmax import log_entmax_forward
+
+        return log_entmax_forward(input.movedim(dim, -1), float(alpha), dtype).movedim(-1, dim)
     wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
     if (
         not isinstance(alpha, Tensor)
@@ -337,6 +342,22 @@ def log_entmax(
     return log_on_support(entmax(wide, alpha, dim)).to(dtype)
 
 
+def decodes_by_kernels(input: Tensor, alpha: Alpha, k: int = 1) -> bool:
+    """Whether kernels go from the logits to log-probabilities, or to those of the k best: no
+    gradient is asked for, and k is small."""
+    if (
+        isinstance(alpha, Tensor)
+        or alpha <= 1
+        or input.dim() == 0
+        or (input.requires_grad and torch.is_grad_enabled())
+        or not kernels.launches(input)
+    ):
+        return False
+    from uncork.nn.kernels.best import MOST
+
+    return k <= MOST
+
+
 def log_sparsemax(input: Tensor, dim: int = -1, *, dtype: torch.dtype | None = None) -> Tensor:
     """log of :func:`sparsemax`, as :func:`log_entmax`."""
     return log_entmax(input, 2.0, dim, dtype=dtype)
@@ -353,7 +374,7 @@ def log_entmax_topk(
     """The k largest of :func:`log_entmax` and their classes: all that a step of beam search needs.
 
     The order is that of the logits. Where the support is small nothing as large as `input` is made
-    (on CPU, without gradients), which makes it faster than :func:`torch.log_softmax` and
+    (without gradients), which makes it faster than :func:`torch.log_softmax` and
     :func:`torch.topk`.
 
     Args:
@@ -363,6 +384,11 @@ def log_entmax_topk(
     """
     check_topk(input, k, dim)
     alpha = check_parameter(alpha, above=0.0)
+    if decodes_by_kernels(input, alpha, k):
+        from uncork.nn.kernels.best import entmax_best
+
+        number, kind = float(alpha), output_dtype(input, dtype)
+        return best_of(input, dim, lambda rows: entmax_best(rows, number, k, kind))
     wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
     if (
         not isinstance(alpha, Tensor)
@@ -378,6 +404,17 @@ def log_entmax_topk(
         values, classes = (one.reshape((*z.shape[:-1], k)).movedim(-1, dim) for one in made)
         return LogTopK(values.to(output_dtype(input, dtype)), classes)
     return topk_of(input, log_entmax(input, alpha, dim, dtype=dtype), k, dim)
+
+
+def best_of(input: Tensor, dim: int, best: Callable[[Tensor], tuple[Tensor, Tensor]]) -> LogTopK:
+    """A kernel's best of rows (R, n), (R, k) twice, along `dim` of the input."""
+    from uncork.nn.kernels.launch import as_rows
+
+    z = input.detach().movedim(dim, -1)
+    values, classes = (
+        one.reshape((*z.shape[:-1], one.shape[-1])).movedim(-1, dim) for one in best(as_rows(z))
+    )
+    return LogTopK(values, classes)
 
 
 def check_topk(input: Tensor, k: int, dim: int) -> None:

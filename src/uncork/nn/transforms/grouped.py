@@ -3,11 +3,14 @@
 One pass takes the maximum of every group of neighbouring logits. Solving the row made of those
 maxima alone gives an S that is too small by little (more entries can only raise it), and an entry
 below S − 1/(α−1) has probability zero: so every group whose maximum lies below is skipped. The
-groups that remain are gathered into a narrow matrix and solved there. Rows where most groups
-remain (flat rows, α near 1) are solved in full, block by block in cache, from the same start.
+groups that remain are gathered into a narrow matrix and solved there; where they are many, what
+lies above the line in them is gathered once more, entry by entry. Rows where most groups remain
+(flat rows, α near 1) are solved in full, block by block in cache, from the same start.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from uncork.nn._rows import Alpha, blocks
 from uncork.nn._threads import over_rows
@@ -22,6 +25,7 @@ GROUP = 32  # floats: two cache lines. Smaller makes the maxima many, larger the
 NARROW = 512  # rows this short are solved directly
 _SAMPLE = 8  # a full row is first solved on one entry in this many
 _KEEP_AT_MOST = 4  # gather only where at most one group in this many remains
+_MANY = 64  # groups of a row, from which on their entries are sorted out
 
 
 def entmax_rows(z: Tensor, alpha: Alpha, logarithm: bool = False) -> Tensor:
@@ -97,6 +101,13 @@ def entmax_rows_topk(z: Tensor, alpha: float, k: int) -> tuple[Tensor, Tensor]:
             return
         groups = z.shape[1] // GROUP
         most = max(int(kept.max()), min(k, groups))  # k groups hold the k largest
+        found = _candidates(some, alpha, floor, tops, top) if most >= _MANY else None
+        if found is not None and found.fewest >= k:
+            place = found.v.topk(k).indices
+            classes[rows] = found.classes.gather(1, place)
+            _solve_narrow(found.v, alpha, floor)
+            values[rows] = log_in_place(found.v.gather(1, place))
+            return
         for part in blocks(len(some), most * GROUP + GROUP):
             index = tops[part, :groups].topk(most, sorted=False).indices
             v = gather(some[part], index).sub_(top[part])
@@ -107,6 +118,36 @@ def entmax_rows_topk(z: Tensor, alpha: float, k: int) -> tuple[Tensor, Tensor]:
 
     over_rows(solve, *z.shape)
     return values, classes
+
+
+class Candidates(NamedTuple):
+    """A row's entries that may be positive, and all of its tail."""
+
+    v: Tensor  #: (R, W), less the row's largest entry; −inf where a row has fewer
+    classes: Tensor  #: (R, W)
+    row: Tensor  #: (E), whose each one is that is not of the tail
+    place: Tensor  #: (E), and where in v
+    fewest: int  #: of a row
+
+
+def _candidates(z: Tensor, alpha: Alpha, floor: Tensor, tops: Tensor, top: Tensor) -> Candidates:
+    """Of rows z (R, n) as `_filtered` has them."""
+    heads, tail = split(z)
+    line = top + (floor - _reach(alpha))
+    row, group = (tops[:, : heads.shape[1]] > line).nonzero(as_tuple=True)
+    of_groups = heads[row, group]
+    which, lane = (of_groups > line[row]).nonzero(as_tuple=True)
+    values, row, group = of_groups[which, lane], row[which], group[which]
+    count = torch.bincount(row, minlength=len(z))
+    place = torch.arange(len(row)) - (count.cumsum(0) - count)[row]
+    width = int(count.max())
+    v = z.new_full((len(z), width + tail.shape[1]), -torch.inf)
+    classes = torch.zeros(v.shape, dtype=torch.int64)
+    v[row, place] = values
+    classes[row, place] = group * GROUP + lane
+    v[:, width:] = tail
+    classes[:, width:] = torch.arange(z.shape[1] - tail.shape[1], z.shape[1])
+    return Candidates(v.sub_(top), classes, row, place, int(count.min()))
 
 
 def classes_at(place: Tensor, index: Tensor, groups: int) -> Tensor:
@@ -212,6 +253,15 @@ def _solve_kept(
 ) -> Tensor:
     groups = z.shape[1] // GROUP
     if not len(z):
+        return out
+    if int(kept.max()) >= _MANY:
+        found = _candidates(z, alpha, start, tops, top)
+        _solve_narrow(found.v, alpha, start)
+        p = log_in_place(found.v) if logarithm else found.v
+        at = found.row, found.place
+        out[found.row, found.classes[at]] = p[at]
+        past = z.shape[1] % GROUP
+        out[:, z.shape[1] - past :] = p[:, p.shape[1] - past :]
         return out
     for rows in blocks(len(z), int(kept.max()) * GROUP + GROUP):
         keep = max(1, int(kept[rows].max()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from uncork.nn import kernels
 from uncork.nn._autograd import apply, forward_mode
 from uncork.nn._rows import (
     Alpha,
@@ -176,7 +177,13 @@ def _threshold_slopes(ctx: Any, by_alpha: bool) -> tuple[Tensor, Tensor | None, 
 
 
 def _solve(v: Tensor, alpha: Alpha) -> Tensor:
-    """Newton from below on the norm itself, convex in t: monotone, each row stops by its error."""
+    """Newton from below on the norm itself, convex in t: monotone, each row stops by its error. By
+    kernels Σ [v − t]₊^β = 1 is read as the equation of α-entmax's threshold, of α′ = 1 + 1/β and
+    logits β v."""
+    if v.dtype == torch.float32 and kernels.usable(v):
+        from uncork.nn.kernels.entmax import entmax_shift
+
+        return entmax_shift(v * (alpha / (alpha - 1)), 2 - 1 / alpha) * ((alpha - 1) / alpha) - 1
     tiny = torch.finfo(v.dtype).eps
     beta = alpha / (alpha - 1)
     threshold = v.new_full((*v.shape[:-1], 1), -1.0)  # the largest entry alone has norm 1 here

@@ -33,7 +33,15 @@ from uncork.core.errors import UncorkError
 def tau_from_shape(
     features: int, classes: int, alpha: float = 1.5, *, logit_std: float | None = None
 ) -> float:
-    """τ for an untrained head of `classes` × `features`.
+    """τ for an untrained head of `classes` × `features`, as Tezekbayev et al. 2022 have it.
+
+    For α = 1.5 it is their τ̂ = (σ/2) Φ⁻¹(1−p*), where p*, the share of the classes that have
+    support, solves the equation of their Appendix B.2:
+
+        Φ⁻¹(1−p) = m(p) − √(4ε/(σ² p) − s(p)),    ε = 1/V,    σ² = 2d/(d+V),
+
+    with m and s the mean and the variance of Φ⁻¹(1−x) over x in (ε, p). Other α solve what this is
+    a case of: the probabilities of a truncated normal's u = (α−1) z sum to one.
 
     Use it when no batch is at hand; it holds for a head with Xavier initialisation after a layer
     norm. For another initialisation give the standard deviation its logits have.
