@@ -12,12 +12,14 @@ from uncork.repair.prevention import (
 )
 from uncork.repair.proven import audit_repaired
 from uncork.repair.run import repair
+from uncork.repair.silence import Silence, silenced
 
 __all__ = [
     "BiasNeeded",
     "Prevention",
     "Price",
     "Repair",
+    "Silence",
     "as_stored",
     "audit_prevented",
     "audit_repaired",
@@ -26,4 +28,5 @@ __all__ = [
     "prevent_as_stored",
     "price",
     "repair",
+    "silenced",
 ]
