@@ -24,7 +24,7 @@ RANDOM = "random:"
 # Options of a model, which are those of `uncork audit`, with the type each must have.
 OPTIONS: dict[str, type | tuple[type, ...]] = {
     "weight": str, "bias": str, "transpose": bool, "drop_bias": bool, "labels": str,
-    "base": str, "domain": str, "classes": str, "approximate": bool, "patience": int,
+    "base": str, "metric": str, "domain": str, "classes": str, "approximate": bool, "patience": int,
     "time_limit": (int, float), "iterations": bool,
 }  # fmt: skip
 _MOST_BYTES = 16 << 20

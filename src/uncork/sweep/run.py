@@ -10,25 +10,25 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from uncork.auditing.result import Audit
 from uncork.core.errors import UncorkError
 from uncork.core.reading import Reading
 from uncork.store import Store, StoredAudit
-from uncork.sweep.engines import in_one_line, local_processes, stop
-from uncork.sweep.finished_ranges import Kept
-from uncork.sweep.join import join
-from uncork.sweep.lock import held
 from uncork.sweep.manifest import Task
-from uncork.sweep.unit import UNIT_CLASSES, Decided, Failed, Plan, decide, patience_of, plan
-
-_TRIES = 3  # how often a range is started again after its worker died
+from uncork.sweep.unit import UNIT_CLASSES, Failed, Plan, decide, open_head, patience_of, plan
+from uncork.workers.finished_ranges import Kept
+from uncork.workers.join import join
+from uncork.workers.lock import held
+from uncork.workers.queue import Call, Lost, Queue
+from uncork.workers.ranges import Decided, unpacked
 
 
 @dataclass
@@ -61,7 +61,6 @@ class _Job:
 
     outcome: Outcome
     start: int | None
-    tries: int = 0
 
 
 @dataclass
@@ -102,127 +101,57 @@ class _Sweep:
         certificates: Path | None,
         changed: Callable[[Outcome], None],
     ) -> None:
-        self.store, self.engine, self.kept, self.resume = store, engine, kept, resume
+        self.store, self.kept, self.resume = store, kept, resume
         self.certificates, self.changed = certificates, changed
         self.outcomes = [Outcome(task) for task in tasks]
         self.models: dict[int, _Model] = {}
-        self.waiting: deque[_Job] = deque()
-        self.running: dict[Future[Any], _Job] = {}
-        self.finishing: tuple[Future[Any], _Job] | None = None  # taken out of `running` last
-        self.own_engine: Executor | None = None
+        self.queue: Queue[_Job] = Queue(engine, self._call)
 
     def run(self) -> list[Outcome]:
         if not self.resume:
             self.kept.clear()
+        for outcome in self.outcomes:
+            self.queue.add(_Job(outcome, None))
         try:
-            self.waiting.extend(_Job(outcome, None) for outcome in self.outcomes)
-            self._feed()
-            while self.running:
-                finished, _ = wait(self.running, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    if future in self.running:
-                        self.finishing = future, self.running.pop(future)
-                        self._finish(self.finishing[1], future)
-                        self.finishing = None
-                self._feed()
-        except BaseException as error:
-            self._rescue()
-            if self.own_engine is not None:
-                stop(self.own_engine)
-            if isinstance(error, UncorkError) and not self.kept.is_empty():
-                raise UncorkError(
-                    f"{error} (what was decided is kept: --resume goes on)"
-                ) from error
-            raise
-        if self.own_engine is not None:
-            self.own_engine.shutdown(wait=True)
+            self.queue.run(self._finish, self._rescue)
+        except UncorkError as error:
+            if self.kept.is_empty():
+                raise
+            raise UncorkError(f"{error} (what was decided is kept: --resume goes on)") from error
         return self.outcomes
 
-    def _rescue(self) -> None:
-        """Keep the ranges that are finished but were not looked at yet."""
-        ended = [] if self.finishing is None else [self.finishing]
-        for future, job in [*self.running.items(), *ended]:
-            found = job.outcome.plan
-            finished = future.done() and not future.cancelled() and future.exception() is None
-            stored = job.outcome.audit_id is not None
-            if finished and not stored and found is not None and job.start is not None:
-                result = future.result()
-                if isinstance(result, Decided):
-                    self.kept.put(found.key, job.start, result)
-
-    def _feed(self) -> None:
-        """Hand to the engine what it has room for."""
-        while self.waiting and self._has_room(self.waiting[0]):
-            job = self.waiting.popleft()
-            if job.outcome.is_over:
-                continue
-            if job.outcome.state == "waiting":
-                self._move(job.outcome, "looking")
-            try:
-                self._submit(job, job.outcome.task)
-            except Exception as error:  # the engine's own
-                self._again(job, error)
-
-    def _has_room(self, job: _Job) -> bool:
-        """A process that dies takes its whole pool with it: little is handed over at a time, and
-        what was there when one died is tried again alone, so that others do not pay for it."""
-        if not isinstance(self.engine, ProcessPoolExecutor) or not self.running:
-            return True
-        if job.tries or any(one.tries for one in self.running.values()):
-            return False
-        workers: int = getattr(self.engine, "_max_workers", 1)
-        return len(self.running) <= workers
-
-    def _submit(self, job: _Job, task: Task) -> None:
-        future: Future[Any]
+    def _call(self, job: _Job) -> Call | None:
+        outcome = job.outcome
+        if outcome.is_over:
+            return None
+        if outcome.state == "waiting":
+            self._move(outcome, "looking")
         if job.start is None:
-            future = self.engine.submit(plan, task)
-        else:
-            future = self.engine.submit(decide, task, job.start, job.start + UNIT_CLASSES)
-        self.running[future] = job
+            return plan, (outcome.task,)
+        return decide, (outcome.task, job.start, job.start + UNIT_CLASSES)
 
-    def _finish(self, job: _Job, future: Future[Any]) -> None:
+    def _rescue(self, job: _Job, answer: Any) -> None:
+        """Keep a range that is finished but was not looked at yet."""
+        found, stored = job.outcome.plan, job.outcome.audit_id is not None
+        if isinstance(answer, Decided) and not stored and found is not None:
+            assert job.start is not None
+            self.kept.put(found.key, job.start, answer)
+
+    def _finish(self, job: _Job, answer: Any) -> None:
         outcome = job.outcome
         if outcome.is_over:
             return
-        try:
-            result = future.result()
-        except Exception as error:  # the engine's own: what goes wrong with a model is an answer
-            self._again(job, error)
-            return
-        if isinstance(result, Failed):
-            self._fail(outcome, result)
+        if isinstance(answer, Lost):  # says nothing about the model: it was not run
+            outcome.error = answer.why
+            self._move(outcome, "not run")
+        elif isinstance(answer, Failed):
+            self._fail(outcome, answer)
         elif job.start is None:
-            self._planned(outcome, result)
+            self._planned(outcome, answer)
         else:
             assert outcome.plan is not None
-            self.kept.put(outcome.plan.key, job.start, result)
-            self._decided(outcome, job.start, result)
-
-    def _again(self, job: _Job, error: Exception) -> None:
-        """A worker or its machine was lost: what it had is started once more."""
-        lost = [(job, error)]
-        if isinstance(error, BrokenProcessPool):  # one that dies takes the pool with it
-            for future in list(self.running):
-                broken = future.exception() if future.done() else None
-                if isinstance(broken, BrokenProcessPool):
-                    lost.append((self.running.pop(future), broken))
-            self._renew()
-        for one, why in lost:
-            self._lost(one, why)
-            self.waiting.appendleft(one)
-
-    def _lost(self, job: _Job, error: Exception) -> None:
-        """Count it; a unit that was lost too often says nothing about its model: it was not run."""
-        job.tries += 1
-        if job.tries > _TRIES and not job.outcome.is_over:
-            job.outcome.error = f"its worker was lost {job.tries} times: {in_one_line(error)}"
-            self._move(job.outcome, "not run")
-
-    def _renew(self) -> None:
-        workers = getattr(self.engine, "_max_workers", None)
-        self.engine.shutdown(wait=False, cancel_futures=False)
-        self.engine = self.own_engine = local_processes(workers)
+            self.kept.put(outcome.plan.key, job.start, answer)
+            self._decided(outcome, job.start, answer)
 
     def _planned(self, outcome: Outcome, found: Plan) -> None:
         outcome.plan = found
@@ -236,7 +165,7 @@ class _Sweep:
         for start in starts:
             earlier = self.kept.get(found.key, start) if self.resume else None
             if earlier is None or (earlier.iterations is None and self._counts(outcome)):
-                self.waiting.append(_Job(outcome, start))
+                self.queue.add(_Job(outcome, start))
             else:
                 self._decided(outcome, start, earlier)
 
@@ -268,12 +197,13 @@ class _Sweep:
     def _store(self, outcome: Outcome, parts: list[Decided]) -> None:
         found, task = outcome.plan, outcome.task
         assert found is not None
-        audit, iterations = join(parts, whole=found.asked == found.classes)
+        audit = self._joined(outcome, parts)
+        iterations = _iterations(audit, parts)
         outcome.audit_id = self.store.save(
             audit,
             name=task.name,
             group=task.group,
-            certificates=self._keep_certificates(outcome, parts),
+            certificates=self._keep_certificates(outcome, audit),
             iterations=iterations,
             patience=None if iterations is None else patience_of(task),
             options=task.options,
@@ -284,16 +214,23 @@ class _Sweep:
         self.kept.forget(found.key)
         self._move(outcome, "stored")
 
-    def _keep_certificates(self, outcome: Outcome, parts: list[Decided]) -> str | None:
+    def _joined(self, outcome: Outcome, parts: list[Decided]) -> Audit:
+        found, task = outcome.plan, outcome.task
+        assert found is not None
+        ranges = [unpacked(part.proofs) for part in parts]
+        whole = found.asked == found.classes
+        asked = None if whole else np.unique(np.concatenate([part.asked for part in ranges]))
+        audit = join(ranges, found.classes, asked, lambda: open_head(task)[0])
+        audit.labels, audit.source = parts[0].labels, found.source
+        return audit
+
+    def _keep_certificates(self, outcome: Outcome, audit: Audit) -> str | None:
         if self.certificates is None or outcome.plan is None:
             return None
         safe = re.sub(r"[^\w.-]+", "-", outcome.task.name)[:80] or "model"
-        name = f"{safe}-{outcome.plan.key[:8]}"
-        for number, part in enumerate(parts):
-            many = f"-{number}" if len(parts) > 1 else ""
-            (self.certificates / f"{name}{many}.npz").write_bytes(part.certificates)
-        many = "-*" if len(parts) > 1 else ""
-        return str(self.certificates / f"{name}{many}.npz")
+        path = self.certificates / f"{safe}-{outcome.plan.key[:8]}.npz"
+        audit.save(path)
+        return str(path)
 
     def _fail(self, outcome: Outcome, failed: Failed) -> None:
         outcome.error = failed.error
@@ -307,6 +244,18 @@ class _Sweep:
     def _move(self, outcome: Outcome, state: str) -> None:
         outcome.state = state
         self.changed(outcome)
+
+
+def _iterations(audit: Audit, parts: list[Decided]) -> np.ndarray | None:
+    """How often the paper's algorithm reflected for each class: (C,), −1 where not asked."""
+    if parts[0].iterations is None:
+        return None
+    counts = [np.array(part.iterations, dtype=np.int64) for part in parts]
+    if audit.asked is None:
+        return np.concatenate(counts)
+    iterations = np.full(audit.classes, -1, dtype=np.int64)
+    iterations[audit.asked] = np.concatenate(counts)
+    return iterations
 
 
 def work_folder(store_name: str) -> Path:

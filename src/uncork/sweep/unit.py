@@ -6,10 +6,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -27,6 +25,7 @@ from uncork.loading.chosen_classes import chosen_classes
 from uncork.store.keys import make_key
 from uncork.sweep.manifest import RANDOM, Task
 from uncork.theory.random_heads import random_head
+from uncork.workers.ranges import Decided, packed
 
 # Classes decided in one unit. The same everywhere, so that any engine makes the same units.
 UNIT_CLASSES = 16_384
@@ -46,18 +45,6 @@ class Plan:
     asked: int
     source: str
     reading: Reading | None
-
-
-@dataclass(frozen=True)
-class Decided:
-    """The answer for one range of classes."""
-
-    certificates: bytes  # a certificate file
-    labels: tuple[str, ...] | None  # of all classes
-    source: str
-    seconds: dict[str, float]
-    device: str
-    iterations: tuple[int, ...] | None  # of the classes in the range, −1 where not found
 
 
 @dataclass(frozen=True)
@@ -109,7 +96,7 @@ def _file_mark(source: str) -> str:
 
 
 def _plan(task: Task) -> Plan:
-    head, asked = _open(task)
+    head, asked = open_head(task)
     return Plan(
         make_key(
             head.fingerprint, head.domain.spec(), "fast",
@@ -125,7 +112,7 @@ def _plan(task: Task) -> Plan:
 
 
 def _decide(task: Task, start: int, stop: int) -> Decided:
-    head, asked = _open(task)
+    head, asked = open_head(task)
     every = np.arange(head.classes) if asked is None else asked
     part = every[start:stop]
     options = task.options
@@ -142,13 +129,7 @@ def _decide(task: Task, start: int, stop: int) -> Decided:
     if options.get("iterations"):
         counts = count_iterations(head, classes_to_count(result), patience_of(task))
         iterations = tuple(counts[part].tolist())
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "unit.npz"
-        result.save(file)
-        return Decided(
-            file.read_bytes(), head.labels, head.source, dict(result.seconds), result.device,
-            iterations,
-        )  # fmt: skip
+    return Decided(packed(result, part), head.labels, iterations)
 
 
 def patience_of(task: Task) -> int:
@@ -156,7 +137,8 @@ def patience_of(task: Task) -> int:
     return int(task.options.get("patience") or PATIENCE)
 
 
-def _open(task: Task) -> tuple[Head, np.ndarray | None]:
+def open_head(task: Task) -> tuple[Head, np.ndarray | None]:
+    """The head of a task, and the classes asked for: None for all."""
     options = task.options
     vocabulary = None
     if task.source.startswith(RANDOM):
@@ -164,7 +146,8 @@ def _open(task: Task) -> tuple[Head, np.ndarray | None]:
         if options.get("drop_bias"):
             head = head.replace(bias=None)
     else:
-        names = ("weight", "bias", "transpose", "drop_bias", "labels", "domain", "base")
+        names = ("weight", "bias", "transpose", "drop_bias", "labels", "domain", "base",
+                 "metric")  # fmt: skip
         found = find(task.source, **{name: options[name] for name in names if name in options})
         head, vocabulary = found.head, found.vocabulary
     classes = options.get("classes")

@@ -9,9 +9,11 @@ import os
 import re
 import signal
 import threading
+import uuid
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from typing import Any
 
 from uncork.core.errors import UncorkError
@@ -57,6 +59,27 @@ def stop(engine: Executor) -> None:
     engine.shutdown(wait=True)
 
 
+held: dict[str, Any] = {}  # what this process, a worker of a Dask cluster, was brought
+
+
+@dataclass(frozen=True)
+class Held:
+    """Stands for a value that every worker holds under this name."""
+
+    name: str
+
+
+def share(engine: Executor, value: Any) -> Any:
+    """Bring a value to all workers, once each: what to give a job in its place."""
+    bring = getattr(engine, "share", None)
+    return value if bring is None else bring(value)
+
+
+def shared(given: Any) -> Any:
+    """In a worker: the value that was shared, from what the job was given."""
+    return held[given.name] if isinstance(given, Held) else given
+
+
 def in_one_line(error: BaseException) -> str:
     """What an engine raised: of a report of many lines, with colours, what it comes down to."""
     if isinstance(error, BrokenProcessPool):
@@ -86,13 +109,25 @@ class _Dask(Executor):
     def __init__(self, client: Any, cluster: Any) -> None:
         self._client, self._cluster = client, cluster
         self._executor = client.get_executor(pure=False)
+        self._shared: list[str] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = self._executor.submit(fn, *args, **kwargs)
         return future
 
+    def share(self, value: Any) -> Held:
+        from uncork.workers.held_value import HeldValue
+
+        name = f"uncork-{uuid.uuid4().hex}"
+        self._client.register_plugin(HeldValue(name, value), name=name)
+        self._shared.append(name)
+        return Held(name)
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._executor.shutdown(wait=wait)
+        for name in self._shared:  # a cluster that lives on has no use for them
+            self._client.unregister_worker_plugin(name)
+        self._shared.clear()
         self._client.close()
         if self._cluster is not None:
             self._cluster.close()
@@ -136,16 +171,19 @@ class _Ray(Executor):
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise UncorkError(f"no Ray cluster answers at {address}: {error}") from error
-        # The sweep itself tries again what was lost: once for all engines.
+        # What was lost is tried again by the queue: once for all engines.
         self._remote = ray.remote(max_retries=0)(_call)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = self._remote.remote(fn, args, kwargs).future()
+        future: Future[Any] = self._remote.remote(fn, *args, **kwargs).future()
         return future
+
+    def share(self, value: Any) -> Any:
+        return self._ray.put(value)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._ray.shutdown()
 
 
-def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return fn(*args, **kwargs)

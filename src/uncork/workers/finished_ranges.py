@@ -1,6 +1,6 @@
-"""Finished ranges of unfinished models, on disk until their model is stored: what `--resume` reads.
+"""Finished ranges of what is unfinished, on disk until all of it is done: what `--resume` reads.
 
-One folder a model, one file a range, each written whole or not at all."""
+One folder a head, one file a range, each written whole or not at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from uncork.core.errors import UncorkError
 from uncork.core.own_archive import open_archive
-from uncork.sweep.unit import Decided
+from uncork.workers.ranges import Decided
 
 
 class Kept:
@@ -45,8 +45,13 @@ class Kept:
         except Exception:  # damaged in whatever way: it is decided again
             return None
 
+    def starts(self, key: str) -> list[int]:
+        """The ranges of a head that are kept, by their starts."""
+        names = (file.stem for file in (self.folder / key).glob("*.npz"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
     def forget(self, key: str) -> None:
-        """Remove a model's ranges, and the folder once it is empty."""
+        """Remove a head's ranges, and the folder once it is empty."""
         shutil.rmtree(self.folder / key, ignore_errors=True)
         with contextlib.suppress(OSError):
             self.folder.rmdir()
@@ -62,32 +67,23 @@ class Kept:
 
 
 def _encode(decided: Decided) -> bytes:
-    facts = {
-        "labels": decided.labels,
-        "source": decided.source,
-        "seconds": decided.seconds,
-        "device": decided.device,
-        "iterations": decided.iterations,
-    }
+    facts = {"labels": decided.labels, "iterations": decided.iterations}
     buffer = io.BytesIO()
     np.savez(
         buffer,
-        certificates=np.frombuffer(decided.certificates, dtype=np.uint8),
+        proofs=np.frombuffer(decided.proofs, dtype=np.uint8),
         facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8),
     )
     return buffer.getvalue()
 
 
 def _decode(path: Path) -> Decided:
-    with open_archive(path, "a kept range", ("certificates", "facts")) as archive:
-        certificates = archive.array("certificates", (None,), np.uint8).tobytes()
+    with open_archive(path, "a kept range", ("proofs", "facts")) as archive:
+        proofs = archive.array("proofs", (None,), np.uint8).tobytes()
         facts = json.loads(archive.array("facts", (None,), np.uint8).tobytes())
     labels, iterations = facts["labels"], facts["iterations"]
     return Decided(
-        certificates,
+        proofs,
         None if labels is None else tuple(labels),
-        facts["source"],
-        facts["seconds"],
-        facts["device"],
         None if iterations is None else tuple(iterations),
     )
