@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
-from fractions import Fraction
 
 from uncork.core.errors import UncorkError
 
@@ -27,22 +26,11 @@ def label_sets(labels: int, features: int, *, bias: bool = False) -> int:
     return 2 * sum(_binomials(labels - 1, features - 1))
 
 
-def share_of_label_sets(labels: int, features: int, *, bias: bool = False) -> Fraction:
-    """The feasible part of all 2^L label sets."""
-    return Fraction(label_sets(labels, features, bias=bias), 2**labels)
-
-
 def log10_label_sets(labels: int, features: int, *, bias: bool = False) -> float:
     """The decimal logarithm of the count."""
     count = label_sets(labels, features, bias=bias)
     shift = max(0, count.bit_length() - 1000)
     return math.log10(count >> shift) + shift * math.log10(2)
-
-
-def feasible_up_to(labels: int, k: int) -> int:
-    """How many sets of at most k labels there are: what a k-active layer can produce, at least."""
-    _check(labels, 1)
-    return sum(_binomials(labels, min(k, labels)))
 
 
 def _binomials(n: int, most: int) -> Iterable[int]:

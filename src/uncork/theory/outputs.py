@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -245,6 +246,23 @@ def head_spectrum(head: Head) -> Spectrum:
     blocks = (block for _, block in head.blocks(_rows(head.features)))
     values = np.linalg.svd(triangular(blocks, head.features), compute_uv=False)
     return Spectrum.whole(values, (head.classes, head.features))
+
+
+def centred_spectrum(head: Head) -> Spectrum:
+    """The singular values of a head's rows less their mean, which changes no order of classes.
+
+    Rounding to the stored type leaves values of its own, of about u·rms(W)·(√C + √d) at most:
+    what a product of two narrow matrices has beside its rank, once it is stored. They do not count.
+    """
+    step = _rows(head.features)
+    mean = sum(block.sum(axis=0) for _, block in head.blocks(step)) / head.classes
+    energy = sum(float(np.vdot(block, block)) for _, block in head.blocks(step))
+    blocks = (block - mean for _, block in head.blocks(step))
+    values = np.linalg.svd(triangular(blocks, head.features), compute_uv=False)
+    roundoff, _ = ROUNDOFF.get(head.dtype, ROUNDOFF["float64"])
+    rms = (energy / head.weight.size) ** 0.5
+    noise = roundoff * rms * (head.classes**0.5 + head.features**0.5)
+    return replace(Spectrum.whole(values, head.weight.shape), noise=noise)
 
 
 def normalisers(head: Head, hidden: np.ndarray, progress: Progress | None = None) -> np.ndarray:
