@@ -14,12 +14,14 @@ from uncork.core.head import Head
 @dataclass(frozen=True)
 class Batch:
     """Inputs of the head (n, d), the class the model put first (n,), and whether another class had
-    the same logit (n,); `items` pieces of data were used up for them."""
+    the same logit (n,); `items` pieces of data were used up for them. `targets` (n,): the class
+    that comes next in the data, −100 where none does; None where the model is no language model."""
 
     inputs: np.ndarray
     first: np.ndarray
     shared: np.ndarray
     items: int
+    targets: np.ndarray | None = None
 
 
 class Runner(Protocol):

@@ -112,7 +112,7 @@ class TransformersRunner:
         return every[0]
 
     def _run(self, texts: list[str]) -> Batch:
-        rows: list[tuple[Any, Any]] = []
+        rows: list[tuple[Any, Any, Any]] = []
         pairs = [text.split("\t", 1) for text in texts] if self.generates else []
         if not self.generates:
             rows.append(self._read(texts))
@@ -123,18 +123,21 @@ class TransformersRunner:
                 rows.append(self._write(alone))
             if both:
                 rows.append(self._read([p[0] for p in both], [p[1] for p in both]))
-        inputs = self.torch.cat([x for x, _ in rows])
-        logits = [z for _, z in rows]
+        inputs = self.torch.cat([x for x, _, _ in rows])
+        logits = [z for _, z, _ in rows]
+        known = [y for _, _, y in rows if y is not None]
+        targets = self.torch.cat(known).numpy() if len(known) == len(rows) else None
         first = self.torch.cat([z.argmax(dim=-1) for z in logits])
         shared = self.torch.cat([(z == z.max(dim=-1, keepdim=True)[0]).sum(-1) > 1 for z in logits])
-        batch = Batch(inputs.double().numpy(), first.numpy(), shared.numpy(), len(texts))
+        batch = Batch(inputs.double().numpy(), first.numpy(), shared.numpy(), len(texts), targets)
         if not self.checked:
             self._check(batch)
             self.checked = True
         return batch
 
-    def _read(self, texts: list[str], targets: list[str] | None = None) -> tuple[Any, Any]:
-        """Inputs (n, d) and logits (n, C) of one pass over whole texts."""
+    def _read(self, texts: list[str], targets: list[str] | None = None) -> tuple[Any, Any, Any]:
+        """Inputs (n, d), logits (n, C) and, of a language model, targets (n,) of one pass over
+        whole texts."""
         ids, mask = self._tokens(texts)
         given = {"input_ids": ids, "attention_mask": mask}
         if targets is not None:
@@ -148,17 +151,28 @@ class TransformersRunner:
             if x.ndim == 3 and logits.ndim == 2 and own.shape[-1] == logits.shape[-1]:
                 kept = (own == logits[:, None, :]).all(-1)
                 last = kept.float().cumsum(1).argmax(1)  # the last that matches
-                return x[self.torch.arange(len(x)), last], logits
+                return x[self.torch.arange(len(x)), last], logits, None
             raise UncorkError(
                 f"{self.name}: the head sees {list(x.shape)} and the logits are "
                 f"{list(logits.shape)}: which input belongs to which is not clear"
             )
         if x.ndim == 2:
-            return x, logits
+            return x, logits, None
         kept = mask.bool() if mask.shape == x.shape[:2] else self.torch.ones(x.shape[:2]).bool()
-        return x[kept], logits[kept]
+        following = self._following(ids, given.get("labels"), given["attention_mask"])
+        return x[kept], logits[kept], None if following is None else following[kept]
 
-    def _write(self, texts: list[str]) -> tuple[Any, Any]:
+    def _following(self, ids: Any, labels: Any, mask: Any) -> Any | None:
+        """What each position is to predict: the labels, or of a causal model the next token."""
+        if labels is not None:
+            return labels
+        if not type(self.model).__name__.endswith(("ForCausalLM", "LMHeadModel")):
+            return None
+        following = self.torch.full_like(ids, -100)
+        following[:, :-1] = ids[:, 1:].masked_fill(mask[:, 1:] == 0, -100)
+        return following
+
+    def _write(self, texts: list[str]) -> tuple[Any, Any, Any]:
         """Inputs and logits of every step of greedy decoding, up to each text's end."""
         ids, mask = self._tokens(texts)
         with self._hooked() as (seen, _), self.torch.inference_mode():
@@ -176,7 +190,7 @@ class TransformersRunner:
         for end in ends:
             over |= tokens == end
         before = over.cumsum(1) - over.long()
-        return x[before == 0], logits[before == 0]
+        return x[before == 0], logits[before == 0], None
 
     def _tokens(self, texts: list[str], target: bool = False) -> tuple[Any, Any]:
         how = {"truncation": True, "max_length": self.max_length}

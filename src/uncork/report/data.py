@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from uncork.core.reading import words_of
 from uncork.report.rows import Beside, Shown
 
 _LONGEST_LABEL = 20_000  # characters of one label that a page carries
@@ -37,6 +38,7 @@ def report_data(shown: Shown) -> dict[str, Any]:
     every = np.array_equal(shown.ids, np.arange(shown.facts["classes"]))
     data: dict[str, Any] = {
         "name": shown.name,
+        "words": list(words_of(shown.reading).instead) or None,
         "counts": shown.counts,
         "unknown": "potentially unargmaxable" if shown.facts["approximate"] else "undecided",
         "size": len(shown.ids),
@@ -44,13 +46,14 @@ def report_data(shown: Shown) -> dict[str, Any]:
         "verdicts": packed(shown.verdicts, "u1"),
         "margins": packed(shown.margins, "<f8"),
         "norms": None if shown.norms is None else packed(shown.norms, "<f4"),
-        "blends": _blends(shown),
+        "mixtures": _mixtures(shown),
         "groups": shown.groups,
         "reasons": {str(t): text for t, text in shown.reasons.items()},
         "nearest": _beside(shown.nearest),
         "runners_up": _beside(shown.runners_up),
         "odd": _odd(shown),
         "outlook": _outlook(shown),
+        "takers": shown.takers,
     }
     data.update(_labels(shown, data))
     return data
@@ -68,15 +71,15 @@ def packed(array: np.ndarray, kind: str) -> str:
         return base64.b64encode(np.ascontiguousarray(array, dtype=kind).tobytes()).decode()
 
 
-def _blends(shown: Shown) -> dict[str, str]:
+def _mixtures(shown: Shown) -> dict[str, str]:
     """Ragged: how many parts each class has, then the parts of all, one after the other."""
-    order = sorted(shown.blends)
-    blends = [shown.blends[t] for t in order]
-    parts = [part for blend in blends for part in blend.parts]
+    order = sorted(shown.mixtures)
+    mixtures = [shown.mixtures[t] for t in order]
+    parts = [part for mixture in mixtures for part in mixture.parts]
     return {
         "of": packed(np.array(order), "<i4"),
-        "counts": packed(np.array([len(blend.parts) for blend in blends]), "u1"),
-        "sizes": packed(np.array([blend.size or 0 for blend in blends]), "<i4"),
+        "counts": packed(np.array([len(mixture.parts) for mixture in mixtures]), "u1"),
+        "sizes": packed(np.array([mixture.size or 0 for mixture in mixtures]), "<i4"),
         "classes": packed(np.array([i for i, _ in parts]), "<i4"),
         "shares": packed(np.array([share for _, share in parts]), "<f4"),
     }
@@ -132,11 +135,12 @@ def _labels(shown: Shown, data: dict[str, Any]) -> dict[str, Any]:
             room -= min(len(text), _LONGEST_LABEL)
             text = cut(text, _LONGEST_LABEL if room >= 0 else LONG)
         labels.append(text)
-    named = {i for blend in shown.blends.values() for i, _ in blend.parts}
+    named = {i for mixture in shown.mixtures.values() for i, _ in mixture.parts}
     for beside in (shown.nearest, shown.runners_up):
         if beside is not None:
             named.update(beside.others.ravel().tolist())
     named.update(i for group in shown.groups for i in group)
+    named.update(i for i, _, _ in shown.takers)
     named.difference_update(shown.ids.tolist())
     others = {str(i): cut(shown.labels[i], LONG) for i in sorted(named) if i in shown.labels}
     return {"labels": labels, "others": others}

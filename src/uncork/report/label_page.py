@@ -34,7 +34,7 @@ def label_report_page(audit: LabelAudit, extra: dict[str, Any]) -> str:
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     counts = audit.counts
-    title = _answer(counts, len(audit.sets))
+    title = answer_on_sets(counts, len(audit.sets))
     parts = [
         "<!DOCTYPE html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -53,7 +53,8 @@ def label_report_page(audit: LabelAudit, extra: dict[str, Any]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _answer(counts: dict[str, int], sets: int) -> str:
+def answer_on_sets(counts: dict[str, int], sets: int) -> str:
+    """What was found, in one line."""
     if counts["infeasible"]:
         return f"{counts['infeasible']:,} of {sets:,} label sets can never be predicted"
     if counts["undecided"]:

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from uncork.auditing.result import Audit
-from uncork.core.reading import CAREFUL, Reading
+from uncork.core.reading import CAREFUL, Reading, words_of
 from uncork.core.text import printable
 from uncork.core.whole_file import whole_file
 from uncork.loading.odd_rows import OddRows
@@ -69,6 +69,7 @@ def filled(shown: Summary, data: Any, start: str, end: str, navigation: str = ""
     style and script, `navigation` is markup above the title."""
     facts = shown.facts
     undecided = shown.counts["undecided"]
+    words = words_of(shown.reading)
     parts = {
         "start": start,
         "end": end,
@@ -76,12 +77,13 @@ def filled(shown: Summary, data: Any, start: str, end: str, navigation: str = ""
         "name": escaped(shown.name),
         "answer": escaped(shown.answer),
         "head": escaped(
-            f"{facts['classes']:,} classes × {facts['features']:,} features, {facts['dtype']}, "
+            words.say(f"{facts['classes']:,} classes × {facts['features']:,} features, ")
+            + f"{facts['dtype']}, "
             + ("with bias" if facts["bias"] else "no bias")
         ),
         "doubts": doubts(shown.reading),
         "read": _read(shown.reading),
-        "assumed": escaped(facts["assumed"]),
+        "assumed": escaped(words.say(facts["assumed"])),
         "bias": "z = Wx + b" if facts["bias"] else "z = Wx",
         "domain": escaped(_short(facts["domain"])),
         "origin": _origin(facts.get("origin", "")),
@@ -92,6 +94,7 @@ def filled(shown: Summary, data: Any, start: str, end: str, navigation: str = ""
         "data": embedded(data),
     }
     template = files("uncork.report").joinpath("page.html").read_text(encoding="utf-8")
+    template = words.say_in_markup(template)  # before anything from the model is in it
     # One pass, so that nothing from the model is looked at for markers of its own.
     return re.sub(r"\{\{(\w+)\}\}", lambda marker: parts[marker[1]], template)
 

@@ -10,18 +10,19 @@ import numpy as np
 
 from uncork.auditing.proofs.verdict import Mixture, Verdict
 from uncork.auditing.result import Audit
-from uncork.core.reading import Reading
+from uncork.core.reading import Reading, words_of
 from uncork.loading.odd_rows import OddRows, odd_rows
 from uncork.report.neighbours import nearest_rows, row_norms, runners_up
 from uncork.report.wording import Asked, answer, checking_commands, on_the_command_line
 
-THIEVES = 8  # of a mixture, the largest shares
+LARGEST = 8  # of a mixture, the largest shares
+MOST_TAKERS = 12  # of all mixtures together
 NEAREST = 4
 _WORK = 5e10  # multiplications spent on details: a few seconds
 
 
 @dataclass(frozen=True)
-class Blend:
+class ShownMixture:
     """The largest parts of a mixture that beats a class: [(class, share), …], and how many there
     are in all where that is known."""
 
@@ -58,13 +59,15 @@ class Shown(Summary):
     margins: np.ndarray  # (n,)
     labels: Mapping[int, str] | None  # by class, of every class that may be named
     norms: np.ndarray | None = None  # (n,)
-    blends: dict[int, Blend] = field(default_factory=dict)
+    mixtures: dict[int, ShownMixture] = field(default_factory=dict)
     groups: list[list[int]] = field(default_factory=list)  # equal classes
     reasons: dict[int, str] = field(default_factory=dict)
     nearest: Beside | None = None
     runners_up: Beside | None = None
     odd: OddRows | None = None
     outlook: Any = None  # reach.Outlook
+    # The largest shares in the mixtures of all lost classes: (class, sum of shares, how many).
+    takers: list[tuple[int, float, int]] = field(default_factory=list)
 
 
 def shown_audit(
@@ -99,7 +102,9 @@ def shown_audit(
     }
     shown = Shown(
         name=base_name(audit.source),
-        answer=answer(audit.counts, len(ids), audit.asked is not None, audit.approximate),
+        answer=words_of(audit.reading).say(
+            answer(audit.counts, len(ids), audit.asked is not None, audit.approximate)
+        ),
         facts=facts,
         counts=audit.counts,
         ids=ids,
@@ -107,7 +112,8 @@ def shown_audit(
         margins=audit.proofs.margins[ids],
         labels=None if audit.labels is None else dict(enumerate(audit.labels)),
         norms=None if head is None else row_norms(head)[ids],
-        blends=_blends(audit),
+        mixtures=_mixtures(audit),
+        takers=takers(audit, MOST_TAKERS),
         groups=[[int(i) for i in group] for group in audit.proofs.groups],
         reasons={t: audit.proofs.reasons.get(t, "") for t in audit.undecided.tolist()},
         odd=odd,
@@ -124,22 +130,42 @@ def base_name(source: str) -> str:
     return source.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] or "head"
 
 
-def blend_of(mixture: Mixture) -> Blend:
+def as_shown(mixture: Mixture) -> ShownMixture:
     """A mixture as a page shows it."""
     alone = mixture.tilt is None and not mixture.bulk
-    return Blend(mixture.top(THIEVES), len(mixture.classes) if alone else None)
+    return ShownMixture(mixture.top(LARGEST), len(mixture.classes) if alone else None)
 
 
-def _blends(audit: Audit) -> dict[int, Blend]:
-    seen: dict[int, Blend] = {}  # many classes may share one mixture
-    blends = {}
+def _mixtures(audit: Audit) -> dict[int, ShownMixture]:
+    seen: dict[int, ShownMixture] = {}  # many classes may share one mixture
+    mixtures = {}
     for t in audit.unargmaxable.tolist():
         mixture = audit.mixture(t)
         if mixture is not None:
             if id(mixture) not in seen:
-                seen[id(mixture)] = blend_of(mixture)
-            blends[t] = seen[id(mixture)]
-    return blends
+                seen[id(mixture)] = as_shown(mixture)
+            mixtures[t] = seen[id(mixture)]
+    return mixtures
+
+
+def takers(audit: Audit, most: int) -> list[tuple[int, float, int]]:
+    """Who takes the place of the unargmaxable classes: the classes with the largest shares in all
+    of their mixtures, as (class, sum of its shares, in how many), largest first.
+
+    What a mixture spreads over all classes is nobody's share. Equal classes have one mixture, which
+    counts for each.
+    """
+    shares = np.zeros(audit.classes)
+    counts = np.zeros(audit.classes, dtype=np.int64)
+    for t in audit.unargmaxable.tolist():
+        mixture = audit.mixture(t)
+        if mixture is not None and len(mixture.classes):
+            named = dict(mixture.top(len(mixture.classes)))
+            ids = np.fromiter(named, np.int64, len(named))
+            shares[ids] += np.fromiter(named.values(), np.float64, len(named))
+            counts[ids] += 1
+    first = np.argsort(-shares, kind="stable")[:most]
+    return [(int(i), float(shares[i]), int(counts[i])) for i in first if shares[i] > 0]
 
 
 def _add_details(shown: Shown, audit: Audit) -> None:

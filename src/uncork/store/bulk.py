@@ -15,7 +15,7 @@ from uncork.auditing.proofs.verdict import Verdict
 from uncork.store.schema import AnyText, results
 
 _BATCH = 20_000  # rows handed over at once
-_THIEVES = 5  # how many of those that take a class's place are kept
+_LARGEST = 5  # parts of a mixture that are kept
 _COLUMNS = (
     "audit_id", "class_id", "verdict", "margin", "iterations", "label", "stolen_by", "reason"
 )  # fmt: skip
@@ -57,16 +57,16 @@ def class_rows(
                 None if math.isnan(margins[t]) else margins[t],
                 None if counts is None or counts[t] < 0 else counts[t],
                 None if audit.labels is None else text(audit.labels[t], None),
-                _thieves(audit, t) if verdicts[t] == Verdict.UNARGMAXABLE else None,
+                _parts(audit, t) if verdicts[t] == Verdict.UNARGMAXABLE else None,
                 text(proofs.reasons.get(t), None),
             )
             for t in ids[start : start + _BATCH].tolist()
         ]
 
 
-def _thieves(audit: Audit, t: int) -> str | None:
+def _parts(audit: Audit, t: int) -> str | None:
     """JSON of [[class, share], …], the largest shares first."""
     mixture = audit.mixture(t)
     if mixture is None:
         return None
-    return json.dumps([[i, round(share, 6)] for i, share in mixture.top(_THIEVES)])
+    return json.dumps([[i, round(share, 6)] for i, share in mixture.top(_LARGEST)])

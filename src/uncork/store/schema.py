@@ -178,6 +178,7 @@ label_sets = Table(
     Column("margin", Float),
     Column("count", Integer, nullable=False),  # how often it occurs in the data
     Column("reason", AnyText),
+    Column("names", AnyText),  # of `labels`, then of `off` (label_rows.py); none: not known
     Index("label_sets_by_verdict", "label_audit_id", "verdict", "set_id"),
     sqlite_with_rowid=False,
 )  # fmt: skip

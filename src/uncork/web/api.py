@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -11,15 +10,15 @@ from enum import Enum
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Path, Query
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from uncork.auditing.proofs.verdict import Verdict
 from uncork.core.errors import UncorkError
 from uncork.core.reading import json_keys
-from uncork.core.text import without_infinities
 from uncork.report.data import ODD_NAMES, cut, report_data
 from uncork.store import Store, StoredAudit
 from uncork.web import models, queries
+from uncork.web.answers import LARGEST, LONGEST, Json, Limit, Model, Offset, next_offset
 from uncork.web.classes import (
     ClassesAsked,
     classes_asked,
@@ -27,24 +26,17 @@ from uncork.web.classes import (
     figure_dots,
     named_others,
 )
+from uncork.web.label_sets.api import label_api
 from uncork.web.stored import compared, described_class, shown_stored
 from uncork.web.weights import Unavailable, WeightsCache
 
-_LARGEST = 2**31 - 1  # what a database's integer holds
-_MOST = 1000  # items of one page
-_LONGEST = 1000  # characters of a query
 _COMPARISONS = 4  # kept at once
 _FIGURES = 16
 
-AuditId = Annotated[int, Path(ge=1, le=_LARGEST, description="id of an audit")]
-ClassId = Annotated[int, Path(ge=0, le=_LARGEST, description="class number")]
-Limit = Annotated[int, Query(ge=1, le=_MOST, description="items of one page")]
-Offset = Annotated[int, Query(ge=0, le=_LARGEST, description="items to pass over")]
+AuditId = Annotated[int, Path(ge=1, le=LARGEST, description="id of an audit")]
+ClassId = Annotated[int, Path(ge=0, le=LARGEST, description="class number")]
 WholeLabels = Annotated[bool, Query(description="labels uncut, however long")]
-Text = Annotated[str | None, Query(max_length=_LONGEST)]
-Model = Annotated[
-    str | None, Query(max_length=_LONGEST, description="text in the model's name or source")
-]
+Text = Annotated[str | None, Query(max_length=LONGEST)]
 
 
 class VerdictName(str, Enum):
@@ -97,14 +89,6 @@ _MISSING: dict[int | str, dict[str, Any]] = {
 }
 
 
-class Json(JSONResponse):
-    """JSON in ASCII, so that labels which UTF-8 cannot hold arrive too; no NaN, no infinity."""
-
-    def render(self, content: Any) -> bytes:
-        plain = without_infinities(content)
-        return json.dumps(plain, separators=(",", ":"), allow_nan=False).encode("ascii")
-
-
 def make_api(store: Store, cache: WeightsCache) -> APIRouter:
     """Every path of the API, reading from that store."""
     api = APIRouter(prefix="/api", default_response_class=Json)
@@ -131,14 +115,9 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
             store, name=name, group=group, fingerprint=fingerprint, order=sort.value,
             descending=descending, limit=limit, offset=offset,
         )  # fmt: skip
-        following = offset + len(page)
-        return Json(
-            {
-                "total": total,
-                "items": [plain_audit(audit) for audit in page],
-                "next_offset": following if page and following < total else None,
-            }
-        )
+        items = [plain_audit(audit) for audit in page]
+        following = next_offset(offset, len(page), total)
+        return Json({"total": total, "items": items, "next_offset": following})
 
     @api.get("/groups", response_model=models.GroupNames, summary="Names of groups")
     def group_names() -> Response:
@@ -159,18 +138,18 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
         audit_id: AuditId,
         verdict: VerdictName | None = None,
         label: Annotated[
-            str | None, Query(max_length=_LONGEST, description="text in the label")
+            str | None, Query(max_length=LONGEST, description="text in the label")
         ] = None,
         search: Annotated[
             str | None,
             Query(
-                max_length=_LONGEST,
+                max_length=LONGEST,
                 description="text in the label in any case, a class number or U+…",
             ),
         ] = None,
         odd: Annotated[OddRow | None, Query(description="rows of that kind only")] = None,
         after: Annotated[
-            int, Query(ge=-1, le=_LARGEST, description="the last class of the page before")
+            int, Query(ge=-1, le=LARGEST, description="the last class of the page before")
         ] = -1,
         sort: ClassOrder = ClassOrder.class_,
         descending: bool = False,
@@ -257,8 +236,8 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
         summary="Which classes changed between two audits",
     )  # fmt: skip
     def compare(
-        before: Annotated[int, Query(ge=1, le=_LARGEST)],
-        after: Annotated[int, Query(ge=1, le=_LARGEST)],
+        before: Annotated[int, Query(ge=1, le=LARGEST)],
+        after: Annotated[int, Query(ge=1, le=LARGEST)],
         limit: Limit = 100,
         offset: Offset = 0,
         whole_labels: WholeLabels = False,
@@ -283,6 +262,8 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
             }
         )
 
+    api.include_router(label_api(store))
+
     @api.get("/failures", response_model=models.Failures, summary="Models that failed in a sweep")
     def failures() -> Response:
         rows = [{**row, "created": row["created"].isoformat()} for row in store.failures()]
@@ -306,8 +287,8 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
     def results(
         model: Model = None,
         verdict: VerdictName | None = None,
-        after_audit: Annotated[int, Query(ge=0, le=_LARGEST)] = 0,
-        after_class: Annotated[int, Query(ge=-1, le=_LARGEST)] = -1,
+        after_audit: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
+        after_class: Annotated[int, Query(ge=-1, le=LARGEST)] = -1,
         limit: Limit = 100,
         whole_labels: WholeLabels = False,
     ) -> Response:

@@ -19,8 +19,10 @@ from uncork import __version__
 from uncork.core.errors import UncorkError
 from uncork.store import Store, StoredAudit
 from uncork.web import pages, queries
-from uncork.web.api import Json, make_api
+from uncork.web.answers import Json
+from uncork.web.api import make_api
 from uncork.web.guard import Guard
+from uncork.web.label_sets.api import found_label_audit, found_set
 from uncork.web.stored import summary
 from uncork.web.weights import WeightsCache
 
@@ -78,6 +80,20 @@ def _add_pages(app: FastAPI, store: Store) -> None:
         if queries.one_class(store, audit_id, class_id) is None:
             raise HTTPException(404, f"audit {audit_id} has no class {class_id}")
         return HTMLResponse(pages.one_class(found, class_id))
+
+    @page("/label-audits")
+    def label_audits() -> Response:
+        return HTMLResponse(pages.label_audits(store.name))
+
+    @page("/label-audits/{audit_id}")
+    def label_audit(audit_id: AuditId) -> Response:
+        return HTMLResponse(pages.label_audit(found_label_audit(store, audit_id)))
+
+    @page("/label-audits/{audit_id}/sets/{set_id}")
+    def label_set(audit_id: AuditId, set_id: ClassId) -> Response:
+        stored = found_label_audit(store, audit_id)
+        found_set(store, audit_id, set_id)
+        return HTMLResponse(pages.label_set(stored, set_id))
 
     @page("/compare")
     def compare() -> Response:

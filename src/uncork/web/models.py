@@ -207,6 +207,91 @@ class ClassOutlook(BaseModel):
     weights: str = Field(description="why the weights are not at hand; empty where they are")
 
 
+SetVerdictName: TypeAlias = Literal["feasible", "infeasible", "undecided"]
+
+
+class LabelAuditItem(BaseModel):
+    """What was decided about label sets of one head, without the sets."""
+
+    id: int
+    name: str
+    source: str
+    fingerprint: str = Field(description="SHA-256 of the weights")
+    labels: int
+    features: int
+    domain: str
+    thresholds: float | list[float] = Field(description="logits: one for all labels, or one each")
+    sets: int
+    feasible: int
+    infeasible: int
+    undecided: int
+    certificates: str | None
+    seconds: dict[str, float]
+    uncork: str = Field(description="version that made it")
+    created: str = Field(description="ISO 8601")
+    doubts: list[str] = Field(description="what must be known first: the source leaves it open")
+    notes: list[str] = Field(description="everything to be known of the head, doubts first")
+
+
+class LabelAuditPage(BaseModel):
+    total: int
+    items: list[LabelAuditItem]
+    next_offset: int | None
+
+
+class LabelSetItem(BaseModel):
+    """One label set. Where `off` is a list, labels that are in neither list may be on or off."""
+
+    set: int
+    labels: list[int] = Field(description="labels that are on")
+    names: list[str] | None = Field(description="of the first 64 of them, cut after 256 characters")
+    off: list[int] | None
+    off_names: list[str] | None
+    verdict: SetVerdictName
+    margin: float | None
+    count: int = Field(description="how often it occurs in the data")
+    reason: str | None
+
+
+class LabelSetPage(BaseModel):
+    total: int
+    items: list[LabelSetItem]
+    next_offset: int | None
+
+
+class LabelPart(BaseModel):
+    label: int
+    name: str | None
+    on: bool
+    weight: float
+
+
+class NearLabel(BaseModel):
+    label: int
+    name: str | None
+    on: bool
+    lead: float = Field(description="how far its logit is on the right side of its threshold")
+
+
+class SetCheck(BaseModel):
+    """What came of proving the stored verdict from the weights."""
+
+    holds: bool | None = Field(description="null: not checked, or not decided")
+    verdict: SetVerdictName | None = Field(description="what the weights prove")
+    margin: float | None
+    text: str
+
+
+class LabelSetDetail(LabelSetItem):
+    """One label set with its proof: a mixture of labels, or an input and what is near it."""
+
+    label_audit: int
+    weights: str = Field(description="why the weights are not at hand; empty where they are")
+    check: SetCheck
+    mixture: list[LabelPart] | None = Field(description="heaviest labels of the mixture")
+    nearest: list[NearLabel] | None = Field(description="labels nearest to their thresholds")
+
+
 class Counts(BaseModel):
     lost: int
     regained: int

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from importlib.resources import files
+from typing import Any
 
+from uncork.core.reading import words_of
+from uncork.report.label_page import answer_on_sets
 from uncork.report.page import STYLES, doubts, escaped, filled
-from uncork.report.rows import Summary
+from uncork.report.rows import Summary, base_name
 from uncork.store import StoredAudit
 from uncork.web.stored import title
 
@@ -36,11 +40,47 @@ def compare() -> str:
 
 def one_class(audit: StoredAudit, class_id: int) -> str:
     """One class of one audit."""
-    data = {"audit": audit.id, "class": class_id}
+    words = words_of(audit.reading)
+    data = {"audit": audit.id, "class": class_id, "words": words.instead or None}
     name = f'<a href="/audits/{audit.id}"><bdi>{escaped(title(audit))}</bdi></a>'
     main = doubts(audit.reading)
     main += '<div id="class"><p class="soft" role="status">Proving it again …</p></div>'
-    return _page(f"Class {class_id}", name, f"Class {class_id:,}", "", main, "class.js", data)
+    heading = words.say(f"Class {class_id:,}")
+    return _page(words.say(f"Class {class_id}"), name, heading, "", main, "class.js", data)
+
+
+def label_audits(store: str) -> str:
+    """All label audits: what was decided about label sets of multi-label heads."""
+    heading = "Label sets of multi-label heads"
+    part = _part("label-audits.html")
+    return _page("Label sets", escaped(store), heading, "", part, "label-audits.js")
+
+
+def label_audit(stored: dict[str, Any]) -> str:
+    """One label audit: its counts, and its sets, searched and in pages."""
+    name = f"<bdi>{_name_of(stored)}</bdi>"
+    counts = {verdict: stored[verdict] for verdict in ("feasible", "infeasible", "undecided")}
+    heading = escaped(answer_on_sets(counts, stored["sets"]))
+    main = doubts(stored["reading"]) + _part("label-audit.html")
+    data = {"audit": stored["id"]}
+    title = f"Label audit {stored['id']}"
+    return _page(title, name, heading[:1].upper() + heading[1:], "", main, "label-audit.js", data)
+
+
+def label_set(stored: dict[str, Any], set_id: int) -> str:
+    """One label set of a label audit, with its proof."""
+    data = {"audit": stored["id"], "set": set_id, "sets": stored["sets"]}
+    name = f'<a href="/label-audits/{stored["id"]}"><bdi>{_name_of(stored)}</bdi></a>'
+    main = doubts(stored["reading"])
+    main += '<div id="set"><p class="soft" role="status">Proving it again …</p></div>'
+    title = f"Label set {set_id}"
+    return _page(title, name, f"Label set {set_id:,}", "", main, "label-set.js", data)
+
+
+def _name_of(stored: dict[str, Any]) -> str:
+    """What a page calls a label audit: its name, or the last part of where it is from."""
+    own = stored["name"]
+    return escaped(own if own != stored["source"] else base_name(own))
 
 
 def docs() -> str:
@@ -65,6 +105,7 @@ def report(audit: StoredAudit, shown: Summary) -> str:
         "size": audit.asked,
         "counts": shown.counts,
         "unknown": "potentially unargmaxable" if audit.approximate else "undecided",
+        "words": words_of(audit.reading).instead or None,
     }
     return filled(shown, data, _head(), script, _part("navigation.html"))
 
@@ -88,13 +129,13 @@ def _page(
     lead: str,
     main: str,
     script: str,
-    data: dict[str, int] | None = None,
+    data: dict[str, Any] | None = None,
 ) -> str:
     """`page_title` and `heading` are words of ours; what comes from a store is escaped before."""
     parts = {
         "title": f"{page_title} · uncork",
         "head": _head(),
-        "data": f" data-page='{json.dumps(data)}'" if data else "",
+        "data": f" data-page='{html.escape(json.dumps(data))}'" if data else "",
         "navigation": _part("navigation.html"),
         "name": name,
         "heading": heading,

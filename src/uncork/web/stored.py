@@ -9,9 +9,10 @@ import numpy as np
 
 from uncork.auditing.proofs.verdict import Verdict
 from uncork.core.errors import UncorkError
+from uncork.core.reading import words_of
 from uncork.domain import Domain, parse_domain
 from uncork.report.neighbours import nearest_rows, row_norms, runners_up
-from uncork.report.rows import Blend, Shown, Summary, base_name
+from uncork.report.rows import Shown, ShownMixture, Summary, base_name
 from uncork.report.wording import answer, checking_commands, on_the_command_line
 from uncork.store import Store, StoredAudit
 from uncork.web.queries import (
@@ -36,11 +37,11 @@ def shown_stored(store: Store, audit: StoredAudit, cache: WeightsCache) -> Shown
     rows = [tuple(row) for row in every_class(store, audit.id)]
     classes = np.array([row[0] for row in rows], dtype=np.int64)
     labels = {row[0]: row[3] for row in rows if row[3] is not None}
-    blends: dict[int, Blend] = {}
+    mixtures: dict[int, ShownMixture] = {}
     reasons: dict[int, str] = {}
-    for t, thieves, reason in unreached_classes(store, audit.id):
-        if thieves:
-            blends[t] = Blend([(int(i), float(share)) for i, share in thieves])
+    for t, parts, reason in unreached_classes(store, audit.id):
+        if parts:
+            mixtures[t] = ShownMixture([(int(i), float(share)) for i, share in parts])
         if reason:
             reasons[t] = reason
     weights: Weights | None
@@ -57,7 +58,7 @@ def shown_stored(store: Store, audit: StoredAudit, cache: WeightsCache) -> Shown
         margins=np.array([math.nan if row[2] is None else row[2] for row in rows]),
         labels=labels or None,
         norms=None if weights is None else row_norms(weights.head)[classes],
-        blends=blends,
+        mixtures=mixtures,
         groups=[] if weights is None else [list(group) for group in weights.odd.tied_rows],
         reasons=reasons,
         odd=None if weights is None else weights.odd,
@@ -70,7 +71,7 @@ def summary(audit: StoredAudit) -> Summary:
     some = audit.asked < audit.classes
     return Summary(
         name=title(audit),
-        answer=answer(counts, audit.asked, some, audit.approximate),
+        answer=words_of(audit.reading).say(answer(counts, audit.asked, some, audit.approximate)),
         facts=_facts(audit, some),
         counts=counts,
         reading=audit.reading,

@@ -163,8 +163,8 @@ class WeightsCache:
         return self._certificates[1]
 
 
-def _load(stored: StoredAudit, store: Store) -> Weights:
-    source = stored.source
+def head_of(source: str, fingerprint: str) -> tuple[Head, Found | None]:
+    """The head with these weights, drawn again or from the file that was audited."""
     found: Found | None = None
     drawn = _RANDOM.fullmatch(source)
     if drawn is not None:
@@ -179,12 +179,17 @@ def _load(stored: StoredAudit, store: Store) -> Weights:
     else:
         found = find(source, domain="auto")
         head = found.head
-    if head.fingerprint != stored.fingerprint and head.bias is not None:
+    if head.fingerprint != fingerprint and head.bias is not None:
         head = head.replace(bias=None)  # audited with --drop-bias, perhaps
-    if head.fingerprint != stored.fingerprint:
+    if head.fingerprint != fingerprint:
         raise UncorkError(
             f"{source} holds other weights now, or was audited with tensors named by hand"
         )
+    return head, found
+
+
+def _load(stored: StoredAudit, store: Store) -> Weights:
+    head, found = head_of(stored.source, stored.fingerprint)
     vocabulary = None if found is None else found.vocabulary
     return Weights(head, _domain(stored, head, store), odd_rows(head, vocabulary))
 

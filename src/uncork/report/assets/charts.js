@@ -1,7 +1,7 @@
 // Figures on canvas: every class a dot, and histograms of margins and norms.
 import { VERDICTS } from "./data.js";
 import { histogram, linearScale, signedScale } from "./scales.js";
-import { element, labelNode, short, whole } from "./text.js";
+import { element, labelNode, say, short, whole } from "./text.js";
 
 const LEFT = 68, RIGHT = 10, TOP = 10, BOTTOM = 40;
 const ORDER = [1, 0, 3, 2]; // drawn one over the other: lost classes on top
@@ -21,8 +21,8 @@ class Chart {
   constructor(title, note, classes) {
     this.classes = classes;
     this.figure = element("figure");
-    const caption = element("figcaption", "", title);
-    if (note) caption.append(element("span", "", note));
+    const caption = element("figcaption", "", say(title));
+    if (note) caption.append(element("span", "", say(note)));
     this.canvas = element("canvas");
     this.canvas.setAttribute("role", "img");
     this.figure.append(caption, this.canvas);
@@ -88,9 +88,9 @@ class Chart {
 
 /** One dot a class. */
 export class Scatter extends Chart {
-  constructor(title, note, classes, { across, acrossTitle, hint, opened }) {
+  constructor(title, note, classes, { across, acrossTitle, hint, opened, up = classes.margins, upTitle = "margin" }) {
     super(title, note, classes);
-    Object.assign(this, { values: across, acrossTitle, hint, opened });
+    Object.assign(this, { values: across, acrossTitle, hint, opened, up, upTitle });
     this.figure.classList.add("points");
     this.canvas.addEventListener("pointermove", event => this.pointed(event));
     this.canvas.addEventListener("pointerleave", () => { this.hint.hidden = true; });
@@ -99,8 +99,8 @@ export class Scatter extends Chart {
       if (row >= 0) this.opened(row);
     });
     const lost = classes.counts.unargmaxable;
-    this.canvas.setAttribute("aria-label", `${title}: ${whole(classes.total ?? classes.size)} classes, ${whole(lost)} of them below zero, never first. ` +
-      "The table above holds the same numbers.");
+    this.canvas.setAttribute("aria-label", say(`${title}: ${whole(classes.total ?? classes.size)} classes, ${whole(lost)} of them never first. ` +
+      "The table above holds the same numbers."));
   }
 
   paint() {
@@ -109,17 +109,17 @@ export class Scatter extends Chart {
     for (const x of values) if (x < low || x > high) { low = Math.min(low, x); high = Math.max(high, x); }
     const padding = (high - low || 1) * 0.015;
     const x = linearScale(low - padding, high + padding, this.width);
-    const y = signedScale(classes.margins, this.height);
+    const y = signedScale(this.up, this.height);
     const zero = TOP + this.height - y.at(0);
     pen.fillStyle = this.colours.tint;
-    if (classes.counts.unargmaxable) pen.fillRect(LEFT, zero, this.width, Math.max(0, TOP + this.height - zero));
-    this.upwards(y, "margin");
-    this.across(x, this.acrossTitle);
+    if (classes.counts.unargmaxable && this.up === classes.margins) pen.fillRect(LEFT, zero, this.width, Math.max(0, TOP + this.height - zero));
+    this.upwards(y, this.upTitle);
+    this.across(x, say(this.acrossTitle));
     this.px = new Float32Array(classes.size);
     this.py = new Float32Array(classes.size);
     for (let row = 0; row < classes.size; row++) {
       this.px[row] = LEFT + x.at(values[row]);
-      this.py[row] = TOP + this.height - y.at(classes.margins[row]);
+      this.py[row] = TOP + this.height - y.at(this.up[row]);
     }
     const many = classes.size > 4000;
     for (const verdict of ORDER) {
@@ -159,7 +159,7 @@ export class Scatter extends Chart {
     const { classes } = this, id = classes.ids[row], label = classes.label(id);
     this.hint.replaceChildren();
     if (label !== null) this.hint.append(labelNode(label, 24), " ");
-    this.hint.append(`class ${whole(id)}, margin ${short(classes.margins[row])}`);
+    this.hint.append(say(`class ${whole(id)}, ${this.upTitle} ${short(this.up[row])}`));
     const right = event.clientX > innerWidth - 220;
     this.hint.style.left = right ? "" : event.clientX + 14 + "px";
     this.hint.style.right = right ? innerWidth - event.clientX + 14 + "px" : "";
@@ -180,7 +180,7 @@ export class Histogram extends Chart {
     }
     this.low = low;
     this.high = high;
-    this.canvas.setAttribute("aria-label", `${title}: from ${short(low)} to ${short(high)}`);
+    this.canvas.setAttribute("aria-label", `${say(title)}: from ${short(low)} to ${short(high)}`);
   }
 
   paint() {
@@ -192,8 +192,8 @@ export class Histogram extends Chart {
     let most = 1;
     for (let bin = 0; bin < bins; bin++) most = Math.max(most, counts.reduce((sum, kind) => sum + kind[bin], 0));
     const y = linearScale(0, most * 1.05, this.height);
-    this.upwards(y, "classes");
-    this.across(x, this.acrossTitle);
+    this.upwards(y, say("classes"));
+    this.across(x, say(this.acrossTitle));
     const step = this.width / bins;
     for (let bin = 0; bin < bins; bin++) {
       let below = 0;

@@ -1,5 +1,7 @@
 // The numbers of a report, unpacked: the other side of data.py.
 
+import { useWords } from "./text.js";
+
 export const VERDICTS = ["undecided", "argmaxable", "unargmaxable", "tied"];
 
 function bytesOf(text) {
@@ -32,6 +34,7 @@ function beside(packed) {
 /** Everything by row, a row being a place in the order of the classes asked about. */
 export class Classes {
   constructor(data) {
+    useWords(data.words);
     this.name = data.name;
     this.counts = data.counts;
     this.unknown = data.unknown;
@@ -49,20 +52,21 @@ export class Classes {
     this.groups = new Map();
     for (const group of data.groups) for (const id of group) this.groups.set(id, group);
     this.odd = data.odd && data.odd.map(kind => ({ ...kind, ids: unpack(kind.ids, Int32Array) }));
-    this.readBlends(data.blends);
+    this.readMixtures(data.mixtures);
     this.readOutlook(data.outlook);
+    this.takers = (data.takers || []).map(([id, share, count]) => ({ id, share, count }));
     this.folded = null;
   }
 
-  readBlends(packed) {
+  readMixtures(packed) {
     const of = unpack(packed.of, Int32Array), counts = unpack(packed.counts, Uint8Array);
     const sizes = unpack(packed.sizes, Int32Array);
-    this.blendClasses = unpack(packed.classes, Int32Array);
-    this.blendShares = unpack(packed.shares, Float32Array);
-    this.blends = new Map();
+    this.partClasses = unpack(packed.classes, Int32Array);
+    this.partShares = unpack(packed.shares, Float32Array);
+    this.mixtures = new Map();
     let start = 0;
     of.forEach((id, k) => {
-      this.blends.set(id, [start, start + counts[k], sizes[k]]);
+      this.mixtures.set(id, [start, start + counts[k], sizes[k]]);
       start += counts[k];
     });
   }
@@ -99,11 +103,11 @@ export class Classes {
   }
 
   /** The mixture that beats a class: its largest parts [[class, share], …], and how many there are (0: unknown). */
-  blend(id) {
-    const found = this.blends.get(id);
+  mixture(id) {
+    const found = this.mixtures.get(id);
     if (!found) return { parts: [], size: 0 };
     const parts = [];
-    for (let k = found[0]; k < found[1]; k++) parts.push([this.blendClasses[k], this.blendShares[k]]);
+    for (let k = found[0]; k < found[1]; k++) parts.push([this.partClasses[k], this.partShares[k]]);
     return { parts, size: found[2] };
   }
 

@@ -1,5 +1,5 @@
 // One class: its proof, its neighbours, how near it comes.
-import { codePoints, element, labelNode, percent, short, whole } from "./text.js";
+import { codePoints, element, labelNode, percent, say, short, whole } from "./text.js";
 
 const LONG = 400; // characters of a label shown before "show all"
 
@@ -19,7 +19,7 @@ export class Detail {
   show(row, before, after) {
     const { classes } = this, id = classes.ids[row], label = classes.label(id);
     const bar = element("div", "detail-bar");
-    const place = element("span", "", "class " + whole(id));
+    const place = element("span", "", say("class ") + whole(id));
     bar.append(place, this.button("Previous", before), this.button("Next", after));
     const close = element("button", "quiet", "Close");
     close.type = "button";
@@ -46,7 +46,7 @@ export class Detail {
     const title = element("h2", "detail-label");
     title.id = "detail-title";
     if (label === null) {
-      title.textContent = "class " + whole(id);
+      title.textContent = say("class ") + whole(id);
       return title;
     }
     title.classList.toggle("long", label.length > 40);
@@ -74,20 +74,20 @@ export class Detail {
       tied: "Equal to another class, weight for weight: it can share first place, never hold it alone.",
       undecided: "Nothing was proven about it" + (reason ? `: ${reason}` : "."),
     };
-    line.append(texts[verdict]);
+    line.append(verdict === "undecided" ? texts[verdict] : say(texts[verdict]));
     return line;
   }
 
   proof(row) {
     const { classes } = this, id = classes.ids[row], verdict = classes.verdict(row);
     if (verdict === "unargmaxable") {
-      const { parts, size } = classes.blend(id);
-      if (!parts.length) return [element("h3", "", "Who takes its place"), element("p", "soft", "All classes together, leaning one way.")];
+      const { parts, size } = classes.mixture(id);
+      if (!parts.length) return [element("h3", "", "Who takes its place"), element("p", "soft", say("All classes together, leaning one way."))];
       const shares = parts.reduce((sum, part) => sum + part[1], 0);
       const list = this.list(parts, percent, "unargmaxable", Math.max(...parts.map(part => part[1])));
       const rest = 1 - shares > 0.0005
         ? `The rest, ${percent(1 - shares)}, is ${size ? `shared by ${whole(Math.max(0, size - parts.length))} further classes` : "spread over further classes"}.` : "";
-      return [element("h3", "", "Who takes its place: the largest parts of the mixture"), list, element("p", "soft", rest)];
+      return [element("h3", "", "Who takes its place: the largest parts of the mixture"), list, element("p", "soft", say(rest))];
     }
     if (verdict === "tied") {
       const group = (classes.groups.get(id) || []).filter(other => other !== id).slice(0, 12);
@@ -104,7 +104,7 @@ export class Detail {
   near(id) {
     const found = this.classes.nearest(id);
     if (!found.length) return [];
-    return [element("h3", "", "Nearest rows, and how far their weights are"), this.list(found, short, "", 0)];
+    return [element("h3", "", say("Nearest rows, and how far their weights are")), this.list(found, short, "", 0)];
   }
 
   list(entries, write, kind, most) {
@@ -117,8 +117,8 @@ export class Detail {
         name.addEventListener("click", () => this.opened(other));
         name.append(element("i", "dot " + classes.verdict(row)));
       }
-      if (label !== null) name.append(labelNode(label, 40), element("small", "", "class " + whole(other)));
-      else name.append("class " + whole(other));
+      if (label !== null) name.append(labelNode(label, 40), element("small", "", say("class ") + whole(other)));
+      else name.append(say("class ") + whole(other));
       item.append(name, element("span", "value", write(value)));
       if (most > 0 && value >= 0) {
         const measure = element("i", "measure " + kind);
@@ -142,9 +142,9 @@ export class Detail {
     if (!Number.isNaN(margin)) add(verdict === "unargmaxable" ? "slack" : "margin", short(Math.abs(margin)));
     if (classes.norms) add("length of its row", short(classes.norms[row]));
     if (outlook && !Number.isNaN(outlook.probability_upper[row])) {
-      add("highest probability", range(outlook.probability_lower[row], outlook.probability_upper[row], percent), "any input can give it");
+      add("highest probability", range(outlook.probability_lower[row], outlook.probability_upper[row], percent), say("any input can give it"));
       if (outlook.best_rank_lower && !Number.isNaN(outlook.best_rank_lower[row])) {
-        add("best rank", range(outlook.best_rank_lower[row], outlook.best_rank_upper[row], whole), "any input can give it");
+        add("best rank", range(outlook.best_rank_lower[row], outlook.best_rank_upper[row], whole), say("any input can give it"));
       }
       if (outlook.bias_needed && !Number.isNaN(outlook.bias_needed[row])) add("bias it needs", "+" + short(outlook.bias_needed[row]), "to be first somewhere");
     }

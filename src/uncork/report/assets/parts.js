@@ -2,10 +2,10 @@
 import { element, percent, whole } from "./text.js";
 
 export const ORDER = ["unargmaxable", "argmaxable", "tied", "undecided"];
-export const FEW = 3; // thieves named in a row
+export const FEW = 3; // parts of a mixture named in a row
 export const ABOUT = {
   unargmaxable: "Never the argmax, whatever the input. The margin, below zero, says how far behind the class always stays, at least (its " +
-    "slack). Stolen by: the classes whose mixture beats it, largest shares first.",
+    "slack). Mixture: the classes that together beat it everywhere, largest shares first.",
   argmaxable: "Each can be the argmax. Margin: by how much it leads at its witness, at least; a small one means that few inputs reach it.",
   tied: "Equal, weight for weight, to another class: first only together with it.",
   undecided: "Nothing is claimed about these.",

@@ -5,11 +5,11 @@ import { Detail } from "./detail.js";
 import { ABOUT, FEW, ORDER, copying, figures, selects, tiles } from "./parts.js";
 import { Table } from "./table.js";
 import { themeButton } from "./theme.js";
-import { element, labelNode, percent, short, whole } from "./text.js";
+import { element, labelNode, percent, say, short, whole } from "./text.js";
 
 const get = id => document.getElementById(id);
 const classes = new Classes(JSON.parse(get("data").textContent));
-const NAMES = { argmaxable: "argmaxable", unargmaxable: "unargmaxable", tied: "tied", undecided: classes.unknown };
+const NAMES = { argmaxable: say("argmaxable"), unargmaxable: say("unargmaxable"), tied: "tied", undecided: say(classes.unknown) };
 const FAST = 3e4; // classes up to which typing filters at once
 let filter = ["unargmaxable", "undecided", "tied"].find(name => classes.counts[name]) || "all";
 let order = filter === "unargmaxable" ? ["margin", 1] : ["class", 1];
@@ -24,14 +24,14 @@ for (const name of VERDICTS) filters[name] = row => classes.verdict(row) === nam
 function columns() {
   const outlook = classes.outlook;
   return [
-    { key: "class", title: "class", track: "4.5rem", number: true, sortable: true },
+    { key: "class", title: say("class"), track: "4.5rem", number: true, sortable: true },
     { key: "label", title: "label", track: "minmax(6rem, 1.1fr)", sortable: Boolean(classes.labels) },
-    { key: "verdict", title: "verdict", track: "8.5rem", sortable: true },
+    { key: "verdict", title: "verdict", track: "9.5rem", sortable: true },
     { key: "margin", title: "margin", track: "7rem", number: true, sortable: true },
-    ...(classes.norms ? [{ key: "norm", title: "row length", track: "6rem", number: true, sortable: true }] : []),
+    ...(classes.norms ? [{ key: "norm", title: say("row length"), track: "6rem", number: true, sortable: true }] : []),
     ...(outlook ? [{ key: "probability", title: "highest probability", track: "8.5rem", number: true, sortable: true }] : []),
     ...(outlook && outlook.best_rank_lower ? [{ key: "rank", title: "best rank", track: "6rem", number: true, sortable: true }] : []),
-    { key: "by", title: "stolen by, or next in line", track: "minmax(8rem, 2fr)" },
+    { key: "by", title: "mixture, or next in line", track: "minmax(8rem, 2fr)" },
   ];
 }
 
@@ -42,7 +42,7 @@ for (let row = 0; row < classes.size; row++) {
 
 function named(id, most) {
   const label = classes.label(id);
-  return label === null ? element("span", "", "class " + whole(id)) : labelNode(label, most);
+  return label === null ? element("span", "", say("class ") + whole(id)) : labelNode(label, most);
 }
 
 function fill(cell, key, row) {
@@ -73,9 +73,9 @@ function fillBy(cell, id, verdict) {
     cell.append(span);
   };
   if (verdict === "unargmaxable") {
-    const parts = classes.blend(id).parts.slice(0, FEW);
+    const parts = classes.mixture(id).parts.slice(0, FEW);
     for (const [other, weight] of parts) share(other, percent(weight));
-    if (!parts.length) cell.append(element("span", "soft", "all classes together"));
+    if (!parts.length) cell.append(element("span", "soft", say("all classes together")));
   } else if (verdict === "tied") {
     for (const other of (classes.groups.get(id) || []).filter(other => other !== id).slice(0, FEW)) share(other);
   } else if (verdict === "undecided") cell.append(element("span", "soft", classes.reasons[id] || ""));
@@ -88,8 +88,8 @@ function refresh(keepPlace = false) {
   const sought = get("search").value;
   rows = classes.sort(classes.search(sought, every), ...order);
   table.show(rows, order, keepPlace);
-  get("found").textContent = sought.trim() ? `${whole(rows.length)} of ${whole(every.length)}` : `${whole(every.length)} classes`;
-  get("about").textContent = ABOUT[filter] || ABOUT.all;
+  get("found").textContent = sought.trim() ? `${whole(rows.length)} of ${whole(every.length)}` : say(`${whole(every.length)} classes`);
+  get("about").textContent = say(ABOUT[filter] || ABOUT.all);
   get("filter").value = filter;
   get("sort").value = order.join(" ");
   for (const tile of get("tiles").children) tile.setAttribute("aria-pressed", String(tile.dataset.name === filter));
@@ -122,7 +122,7 @@ function oddRows() {
     return;
   }
   if (!classes.odd.length) {
-    box.append(element("p", "", "None: no row is zero, equal to another or within rounding of it."));
+    box.append(element("p", "", "None is zero, equal to another or within rounding of it."));
     return;
   }
   box.className = "odd";
@@ -135,7 +135,7 @@ function oddRows() {
     first.append(element("b", "", whole(kind.ids.length)), kind.name);
     button.append(first);
     const groups = kind.groups > 1 ? ` in ${whole(kind.groups)} groups` : "";
-    button.append(element("span", "", lost ? `${whole(lost)} of them never the argmax${groups}` : `none of them lost${groups}`));
+    button.append(element("span", "", lost ? say(`${whole(lost)} of them never the argmax${groups}`) : `none of them lost${groups}`));
     const few = element("span", "one-line");
     for (const id of kind.ids.slice(0, 8)) few.append(named(id, 12), "  ");
     button.append(few);
@@ -147,12 +147,44 @@ function oddRows() {
   });
 }
 
+/** Best ranks where they were asked for, and one where a class is first. */
+function bestRanks(ranks) {
+  return ranks.map((rank, row) => (Number.isNaN(rank) && ["argmaxable", "tied"].includes(classes.verdict(row)) ? 1 : rank));
+}
+
+/** The classes with the largest shares in the mixtures of all lost ones. */
+function takers() {
+  if (!classes.takers.length) return;
+  const most = classes.takers[0].share;
+  for (const { id, share, count } of classes.takers) {
+    const item = element("li"), row = classes.rowOf(id), name = element(row >= 0 ? "button" : "span");
+    if (row >= 0) {
+      name.type = "button";
+      name.addEventListener("click", () => open(id));
+      name.append(element("i", "dot " + classes.verdict(row)));
+    }
+    name.append(named(id, 40));
+    if (classes.norms && row >= 0) name.append(element("small", "", `length ${short(classes.norms[row])}`));
+    const bar = element("i", "measure");
+    bar.style.width = Math.max(1, (100 * share) / most) + "%";
+    const from = say(`${whole(count)} ${count === 1 ? "class" : "classes"}`);
+    item.append(name, element("span", "value", share.toFixed(1)), element("span", "value", from), bar);
+    get("taker-list").append(item);
+  }
+  get("takers").hidden = false;
+}
+
 function charts() {
   const opened = row => open(classes.ids[row]), hint = get("hint");
   const made = [];
   if (classes.norms) {
     made.push(new Scatter("Length of the row against margin", "lost classes below the line", classes,
       { across: classes.norms, acrossTitle: "length of the class's row", hint, opened }));
+  }
+  const ranks = classes.outlook && classes.outlook.best_rank_upper;
+  if (classes.norms && ranks) {
+    made.push(new Scatter("Length of the row against best rank", "the highest place that some input gives it", classes,
+      { across: classes.norms, acrossTitle: "length of the class's row", hint, opened, up: bestRanks(ranks), upTitle: "best rank" }));
   }
   made.push(new Scatter("Where in the vocabulary", "class number against margin", classes,
     { across: classes.ids, acrossTitle: "class", hint, opened }));
@@ -164,13 +196,13 @@ function charts() {
 }
 
 const shown = columns();
-const table = new Table(get("table"), { columns: shown, caption: "Classes", fill, opened: row => open(classes.ids[row]), sorted: sortBy });
+const table = new Table(get("table"), { columns: shown, caption: say("Classes"), fill, opened: row => open(classes.ids[row]), sorted: sortBy });
 const detail = new Detail(get("detail"), classes, open);
 tiles(classes.counts, classes.size, NAMES, choose);
 selects(
   [
-    ["all", "every class"], ...ORDER.filter(name => classes.counts[name]).map(name => [name, NAMES[name]]),
-    ...(classes.odd || []).map((kind, k) => ["odd" + k, "rows: " + kind.name]),
+    ["all", say("every class")], ...ORDER.filter(name => classes.counts[name]).map(name => [name, NAMES[name]]),
+    ...(classes.odd || []).map((kind, k) => ["odd" + k, say("odd rows: ") + kind.name]),
   ],
   shown.filter(column => column.sortable).flatMap(({ key, title }) => [[key + " 1", title + " ↑"], [key + " -1", title + " ↓"]]),
   choose,
@@ -182,6 +214,7 @@ selects(
 get("classes").hidden = false;
 refresh();
 oddRows();
+takers();
 themeButton(get("theme"), figures(charts(), classes.counts, NAMES));
 copying();
 

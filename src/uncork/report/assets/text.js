@@ -20,6 +20,25 @@ export function element(name, className = "", text) {
   return made;
 }
 
+let pattern = null, names = new Map();
+
+/** From now on, other names for classes and inputs: the table of core/words.py, [[phrase, other], …]; null for none. */
+export function useWords(table) {
+  names = new Map(table || []);
+  if (names.has("class")) document.documentElement.style.setProperty("--one", JSON.stringify(names.get("class")));
+  const escape = text => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  pattern = table ? new RegExp(`(?<![\\w-])(?:${table.map(([phrase]) => escape(phrase)).join("|")})(?![\\w-])`, "gi") : null;
+}
+
+/** A text of this page in its words. Never for labels or anything else that comes from a model. */
+export function say(text) {
+  if (!pattern) return text;
+  return text.replace(pattern, found => {
+    const other = names.get(found.toLowerCase());
+    return found[0] === found[0].toLowerCase() ? other : other[0].toUpperCase() + other.slice(1);
+  });
+}
+
 /** U+XXXX of a code point. */
 export function codePoint(code) {
   return "U+" + code.toString(16).toUpperCase().padStart(4, "0");

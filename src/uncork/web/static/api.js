@@ -1,6 +1,6 @@
 // Asking the API, and what every page shares.
 import { themeButton } from "/assets/theme.js";
-import { element, labelNode, whole } from "/assets/text.js";
+import { element, labelNode, say, whole } from "/assets/text.js";
 
 export const get = id => document.getElementById(id);
 
@@ -32,14 +32,14 @@ export function link(href, ...content) {
 
 export function verdictNode(verdict) {
   const made = element("span", "verdict");
-  if (verdict) made.append(element("i", "dot " + verdict), verdict);
+  if (verdict) made.append(element("i", "dot " + verdict), say(verdict));
   else made.append("–");
   return made;
 }
 
 /** What a class is called: its label, or its number. */
 export function className(label, id, most = 40) {
-  return label === null || label === undefined ? element("span", "", "class " + whole(id)) : labelNode(label, most);
+  return label === null || label === undefined ? element("span", "", say("class ") + whole(id)) : labelNode(label, most);
 }
 
 export function when(text) {
@@ -64,4 +64,15 @@ export function cell(content, className = "") {
   const made = element("td", className);
   made.append(...[content].flat());
   return made;
+}
+
+/** The head of a table, from pairs of title and class. */
+export function header(columns) {
+  const line = element("tr");
+  for (const [title, className] of columns) {
+    const place = element("th", className || "", title);
+    place.scope = "col";
+    line.append(place);
+  }
+  return line;
 }

@@ -1,15 +1,16 @@
 // One class: its proof, its nearest rows, its history.
-import { element, labelNode, percent, short, whole } from "/assets/text.js";
+import { element, labelNode, percent, say, short, useWords, whole } from "/assets/text.js";
 import { ask, cell, domainNode, failed, get, link, start, verdictNode, when } from "./api.js";
 import { heading, nearestNodes, proofNodes } from "./proof.js";
 
 const page = JSON.parse(document.body.dataset.page);
+useWords(page.words);
 
 function history(detail) {
   const section = element("section"), table = element("table"), head = element("tr");
   section.append(element("h2", "", "Over the checkpoints of this model"));
-  section.append(element("p", "soft", "Every audit of the same model name, oldest first; the class is found by its label where there is one."));
-  for (const title of ["audited", "audit", "class", "verdict", "margin", "inputs", "weights"]) {
+  section.append(element("p", "soft", say("Every audit of the same model name, oldest first; the class is found by its label where there is one.")));
+  for (const title of ["audited", "audit", say("class"), "verdict", "margin", say("inputs"), "weights"]) {
     const place = element("th", "", title);
     place.scope = "col";
     head.append(place);
@@ -46,7 +47,7 @@ async function showOutlook(section) {
     line.textContent = `This needs the weights: ${found.weights || "nothing could be proven"}.`;
     return;
   }
-  const words = [`The highest probability any input can give it is ${between(found.probability_lower, found.probability_upper, percent)}.`];
+  const words = [`The highest probability any ${say("input")} can give it is ${between(found.probability_lower, found.probability_upper, percent)}.`];
   if (found.best_rank_upper !== null) {
     words.push(` The best rank it can hold is ${between(found.best_rank_lower, found.best_rank_upper, whole)}`);
     words.push(found.best_rank_lower > 1 ? `: it is never among the first ${whole(found.best_rank_lower - 1)}.` : ".");
@@ -67,8 +68,8 @@ async function load() {
   if (detail.weights) near.append(element("p", "soft", `Nearest rows need the weights: ${detail.weights}.`));
   halves.append(proof, near);
   const steps = element("p", "print-hidden");
-  if (page.class > 0) steps.append(link(`/audits/${page.audit}/classes/${page.class - 1}`, "Previous class"), " · ");
-  steps.append(link(`/audits/${page.audit}#class=${page.class}`, "In the report"), " · ", link(`/audits/${page.audit}/classes/${page.class + 1}`, "Next class"));
+  if (page.class > 0) steps.append(link(`/audits/${page.audit}/classes/${page.class - 1}`, say("Previous class")), " · ");
+  steps.append(link(`/audits/${page.audit}#class=${page.class}`, "In the report"), " · ", link(`/audits/${page.audit}/classes/${page.class + 1}`, say("Next class")));
   const nearness = element("section");
   get("class").replaceChildren(...heading(detail, "big-label"), halves, nearness, history(detail), steps);
   if ((detail.check.verdict ?? detail.verdict) === "unargmaxable") await showOutlook(nearness);

@@ -1,5 +1,5 @@
 // What a class page and the panel of a report say of one class: its label, its verdict, its proof.
-import { codePoints, element, labelNode, percent, short, whole } from "/assets/text.js";
+import { codePoints, element, labelNode, percent, say, short, whole } from "/assets/text.js";
 import { ask, className, link } from "./api.js";
 
 const LONG = 256; // the API cuts labels after so many characters
@@ -39,7 +39,7 @@ export function heading(detail, className) {
   if (check?.holds === false) nodes.push(element("p", "careful", check.text));
   const verdict = check?.verdict && check.verdict !== "undecided" ? check.verdict : detail.verdict;
   const line = element("p", "statement");
-  line.append(element("i", "dot " + verdict), STATEMENTS[verdict](check?.margin ?? detail.margin ?? NaN));
+  line.append(element("i", "dot " + verdict), say(STATEMENTS[verdict](check?.margin ?? detail.margin ?? NaN)));
   nodes.push(line);
   if (check && check.holds !== false) nodes.push(element("p", "soft", check.text));
   if (detail.reason) nodes.push(element("p", "soft", detail.reason));
@@ -74,7 +74,7 @@ export function proofNodes(detail, heading = "h3") {
     const rest = 1 - parts.reduce((sum, part) => sum + part.share, 0);
     const others = size === null ? "further classes" : `${whole(Math.max(0, size - parts.length))} further classes`;
     const nodes = [element(heading, "", "Who takes its place: the mixture that beats it"), classList(detail.audit, parts, part => part.share, percent, "unargmaxable")];
-    if (rest > 0.0005) nodes.push(element("p", "soft", `The rest, ${percent(rest)}, is spread over ${others}.`));
+    if (rest > 0.0005) nodes.push(element("p", "soft", say(`The rest, ${percent(rest)}, is spread over ${others}.`)));
     if (!certified) nodes.push(element("p", "soft", "The largest parts of the mixture, as stored: not checked here."));
     else if (isAnother(detail)) nodes.push(otherMixture(detail));
     return nodes;
@@ -95,7 +95,7 @@ function isAnother({ mixture, stored_parts: kept, check }) {
 
 /** What the audit itself, and so the command line, named: many mixtures can beat one class. */
 function otherMixture(detail) {
-  const line = element("p", "soft", "Many mixtures beat this class. This one was found just now; the audit found another, with ");
+  const line = element("p", "soft", say("Many mixtures beat this class. This one was found just now; the audit found another, with "));
   detail.stored_parts.slice(0, 3).forEach((part, k) => line.append(k ? ", " : "", className(part.label, part.class, 20), ` ${percent(part.share)}`));
   line.append(" as its largest parts. The audit's certificates, where they are at hand, make it the one shown.");
   return line;
@@ -103,5 +103,5 @@ function otherMixture(detail) {
 
 export function nearestNodes(detail, heading = "h3") {
   if (!detail.nearest) return [];
-  return [element(heading, "", "Nearest rows, and how far their weights are"), classList(detail.audit, detail.nearest, entry => entry.distance, short, "")];
+  return [element(heading, "", say("Nearest rows, and how far their weights are")), classList(detail.audit, detail.nearest, entry => entry.distance, short, "")];
 }

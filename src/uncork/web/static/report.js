@@ -3,7 +3,7 @@ import { Histogram, Scatter } from "/assets/charts.js";
 import { unpack } from "/assets/data.js";
 import { ABOUT, FEW, ORDER, copying, figures, selects, tiles } from "/assets/parts.js";
 import { Table } from "/assets/table.js";
-import { element, labelNode, percent, short, whole } from "/assets/text.js";
+import { element, labelNode, percent, say, short, useWords, whole } from "/assets/text.js";
 import { themeButton } from "/assets/theme.js";
 import { ask, className, get, link } from "./api.js";
 import { heading, nearestNodes, proofNodes } from "./proof.js";
@@ -12,13 +12,14 @@ const PAGE = 100; // classes asked for at once
 const KEPT = 40; // pages remembered
 const audit = JSON.parse(get("data").textContent);
 const api = `/api/audits/${audit.audit}`;
-const NAMES = { argmaxable: "argmaxable", unargmaxable: "unargmaxable", tied: "tied", undecided: audit.unknown };
+useWords(audit.words);
+const NAMES = { argmaxable: say("argmaxable"), unargmaxable: say("unargmaxable"), tied: "tied", undecided: say(audit.unknown) };
 const COLUMNS = [
-  { key: "class", title: "class", track: "4.5rem", number: true, sortable: true },
+  { key: "class", title: say("class"), track: "4.5rem", number: true, sortable: true },
   { key: "label", title: "label", track: "minmax(6rem, 1.1fr)", sortable: true },
-  { key: "verdict", title: "verdict", track: "8.5rem", sortable: true },
+  { key: "verdict", title: "verdict", track: "9.5rem", sortable: true },
   { key: "margin", title: "margin", track: "7rem", number: true, sortable: true },
-  { key: "by", title: "stolen by", track: "minmax(8rem, 2fr)" },
+  { key: "by", title: "mixture", track: "minmax(8rem, 2fr)" },
 ];
 
 /** The classes that fit, asked for page by page: what a table takes for an array. */
@@ -77,7 +78,7 @@ function fillBy(cell, item) {
     span.append(className(item.others[other], other, 20), " ", element("small", "", percent(share)));
     cell.append(span);
   }
-  if (!parts.length) cell.append(element("span", "soft", "all classes together"));
+  if (!parts.length) cell.append(element("span", "soft", say("all classes together")));
 }
 
 async function refresh(keepPlace = false) {
@@ -90,8 +91,8 @@ async function refresh(keepPlace = false) {
   rows = new Pages(query, first);
   table.show(rows, order, keepPlace);
   const every = filter === "all" ? audit.size : audit.counts[filter];
-  get("found").textContent = sought && every !== undefined ? `${whole(rows.length)} of ${whole(every)}` : `${whole(rows.length)} classes`;
-  get("about").textContent = ABOUT[filter] || ABOUT.all;
+  get("found").textContent = sought && every !== undefined ? `${whole(rows.length)} of ${whole(every)}` : say(`${whole(rows.length)} classes`);
+  get("about").textContent = say(ABOUT[filter] || ABOUT.all);
   get("filter").value = filter;
   get("sort").value = order.join(" ");
   for (const tile of get("tiles").children) tile.setAttribute("aria-pressed", String(tile.dataset.name === filter));
@@ -129,7 +130,7 @@ async function open(id, place = -1) {
   const content = element("div"), everything = element("p"), known = place >= 0 ? rows.at(place) : undefined;
   opened = id;
   bar.append(element("span", "", "class " + whole(id)), button("Previous", place < 0 ? null : step(place - 1)), button("Next", place < 0 ? null : step(place + 1)), close);
-  everything.append(link(`/audits/${audit.audit}/classes/${id}`, "Everything about this class"));
+  everything.append(link(`/audits/${audit.audit}/classes/${id}`, say("Everything about this class")));
   const title = element("h2", "sr-only", "Class " + whole(id));
   title.id = "detail-title";
   if (known) content.append(...heading(known, "detail-label"));
@@ -180,7 +181,7 @@ async function oddRows() {
   else if (!kinds.length) box.append(element("p", "", "None: no row is zero, equal to another or within rounding of it."));
   else box.className = "odd";
   for (const kind of kinds || []) {
-    const option = element("option", "", "rows: " + kind.name);
+    const option = element("option", "", say("odd rows: ") + kind.name);
     option.value = kind.kind;
     get("filter").append(option);
     const made = element("button"), first = element("div"), few = element("span", "one-line");
@@ -198,10 +199,10 @@ async function oddRows() {
 }
 
 let redraw = () => {};
-const table = new Table(get("table"), { columns: COLUMNS, caption: "Classes", fill, opened: (item, place) => open(item.class, place), sorted: sortBy });
+const table = new Table(get("table"), { columns: COLUMNS, caption: say("Classes"), fill, opened: (item, place) => open(item.class, place), sorted: sortBy });
 tiles(audit.counts, audit.size, NAMES, choose);
 selects(
-  [["all", "every class"], ...ORDER.filter(name => audit.counts[name]).map(name => [name, NAMES[name]])],
+  [["all", say("every class")], ...ORDER.filter(name => audit.counts[name]).map(name => [name, NAMES[name]])],
   COLUMNS.filter(column => column.sortable).flatMap(({ key, title }) => [[key + " 1", title + " ↑"], [key + " -1", title + " ↓"]]),
   choose,
   chosen => {

@@ -1,0 +1,1 @@
+"""Label audits among the pages and in the API."""
