@@ -8,8 +8,9 @@ from uncork.auditing import Audit, Interrupted, Mixture, Verdict, Verification, 
 from uncork.auditing.certify.verify import verify
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
+from uncork.core.items import Items
 from uncork.domain import Ball, Box, Domain, Image, LayerNorm, RMSNorm, Unbounded
-from uncork.loading import load
+from uncork.loading import load, load_items
 
 __version__ = "0.1.0"
 
@@ -21,6 +22,7 @@ __all__ = [
     "Head",
     "Image",
     "Interrupted",
+    "Items",
     "LayerNorm",
     "Mixture",
     "RMSNorm",
@@ -32,5 +34,6 @@ __all__ = [
     "__version__",
     "audit",
     "load",
+    "load_items",
     "verify",
 ]

@@ -14,6 +14,9 @@ from uncork.core.head import Head
 from uncork.loading.source import Found, find
 from uncork.repair import Repair
 from uncork.repair.prevention import Prevention
+from uncork.repair.silence import Silence
+
+Made = Prevention | Repair | Silence  # what a head was changed to
 
 
 @contextmanager
@@ -35,7 +38,7 @@ def put_in_place(draft: Path, out: str) -> None:
         raise UncorkError(f"{out} cannot be written: {error.strerror or error}") from None
 
 
-def read_back(found: Found, made: Prevention | Repair, draft: Path) -> Head:
+def read_back(found: Found, made: Made, draft: Path) -> Head:
     """The head as a reader of the new file finds it."""
     weight, bias = found.weight_name, found.bias_name
     rounded: str | None = None
@@ -60,7 +63,7 @@ def read_back(found: Found, made: Prevention | Repair, draft: Path) -> Head:
     )
 
 
-def _is(head: Head, made: Prevention | Repair) -> bool:
+def _is(head: Head, made: Made) -> bool:
     if not _has_weight(head, made) or (made.bias is not None and head.bias is None):
         return False
     if made.bias is None and head.bias is not None and head.offsets.any():
@@ -70,7 +73,7 @@ def _is(head: Head, made: Prevention | Repair) -> bool:
     return bool((near <= small).all())
 
 
-def _rounded_away(head: Head, made: Prevention | Repair) -> str | None:
+def _rounded_away(head: Head, made: Made) -> str | None:
     """What to say of a bias that was written as asked but is too small for its type."""
     if head.bias is None or made.bias is None or not _has_weight(head, made):
         return None
@@ -80,6 +83,6 @@ def _rounded_away(head: Head, made: Prevention | Repair) -> str | None:
     return f"the new bias, at most {largest:g} in size, is rounded away as {head.bias.dtype}"
 
 
-def _has_weight(head: Head, made: Prevention | Repair) -> bool:
+def _has_weight(head: Head, made: Made) -> bool:
     wanted = np.asarray(made.weight).astype(head.weight.dtype)
     return bool(np.array_equal(head.weight, wanted))

@@ -22,8 +22,10 @@ _OF_MODELS = (
 
 def check_files(command: Command, given: Mapping[str, Any]) -> None:
     """Raise if a result of the command could not be written, or would overwrite an input."""
-    outputs = {mark.option: given.get(name) for name, mark in marks(command, Writes).items()}
+    outputs: dict[str, str | None] = {}
     inputs: dict[str, str | None] = {}
+    for name, mark in marks(command, Writes).items():
+        outputs |= mark.named(given.get(name))
     for name, mark in marks(command, Reads).items():
         inputs |= mark.named(given.get(name))
     check_outputs(outputs, inputs)

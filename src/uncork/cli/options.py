@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from uncork.cli.help import DECIDE, DOMAIN, INPUT, OUTPUT, RUN
 from uncork.cli.parameters import Reads, Was, Writes
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
+from uncork.core.items import Items
 from uncork.core.progress import silence
+from uncork.domain import Domain as InputDomain
 from uncork.domain import parse_domain
+from uncork.domain.hull import domain_of_queries
 from uncork.loading.chosen_classes import HELP as _CLASSES
-from uncork.loading.source import Found, find
+from uncork.loading.contents import Contents
+from uncork.loading.source import Found, find, open_source, used_metric
+from uncork.loading.vectors.items import FoundItems, find_items
 from uncork.report.formats import FORMATS
 from uncork.theory.random_heads import random_head
 
@@ -30,8 +37,34 @@ Source = Annotated[
 ]
 
 
+class Metric(str, Enum):
+    """How items are compared with a query."""
+
+    inner = "inner"
+    cosine = "cosine"
+    euclidean = "euclidean"
+
+
+Weight = Annotated[
+    str | None,
+    typer.Option(help="Name of the weight tensor.", metavar="NAME", rich_help_panel=INPUT),
+]
+Transpose = Annotated[
+    bool,
+    typer.Option("--transpose", help="Classes are the weight's columns.", rich_help_panel=INPUT),
+]
+MetricOfItems = Annotated[
+    Metric | None,
+    typer.Option(
+        help="How a vector index compares items with a query.",
+        show_default="what the index says; inner",
+        rich_help_panel=INPUT,
+    ),
+]
+
+
 @dataclass(frozen=True)
-class Tensors:
+class HeadTensors:
     """Which tensors of the source are the head, where that is not left to uncork."""
 
     base: Annotated[
@@ -43,10 +76,7 @@ class Tensors:
         ),
         Reads("the base model"),
     ] = None
-    weight: Annotated[
-        str | None,
-        typer.Option(help="Name of the weight tensor.", metavar="NAME", rich_help_panel=INPUT),
-    ] = None
+    weight: Weight = None
     bias: Annotated[
         str | None,
         typer.Option(
@@ -56,12 +86,7 @@ class Tensors:
         ),
         Was("--bias-name"),
     ] = None
-    transpose: Annotated[
-        bool,
-        typer.Option(
-            "--transpose", help="Classes are the weight's columns.", rich_help_panel=INPUT
-        ),
-    ] = False
+    transpose: Transpose = False
 
     def find(self, source: str, **more: Any) -> Found:
         """The head of the source, read with these options and more of `uncork.load`."""
@@ -80,11 +105,51 @@ class Tensors:
         return (*parts, "--transpose") if self.transpose else tuple(parts)
 
 
-# For a command that reads a model only to run it.
-Weight = Annotated[
-    str | None,
-    typer.Option(help="Name of the weight tensor.", metavar="NAME", rich_help_panel=INPUT),
-]
+@dataclass(frozen=True)
+class Tensors(HeadTensors):
+    """The same of a source that may be a vector index, and how that compares its items."""
+
+    metric: MetricOfItems = None
+
+    def as_dict(self) -> dict[str, Any]:
+        metric = None if self.metric is None else self.metric.value
+        return {**super().as_dict(), "metric": metric}
+
+    def open(self, source: str) -> Contents:
+        """The source, opened once for `items` and `find`."""
+        return open_source(source, self.base)
+
+    def items(self, contents: Contents, labels: str | None) -> FoundItems | None:
+        """The items of an index that does not compare by inner products; None for every other."""
+        metric = self.as_dict()["metric"]
+        if used_metric(contents, metric)[0] == "inner":
+            return None
+        return find_items(
+            contents, metric=metric, vectors=self.weight, transpose=self.transpose, labels=labels
+        )
+
+    def given(self) -> tuple[str, ...]:
+        metric = () if self.metric is None else ("--metric", self.metric.value)
+        return (*super().given(), *metric)
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Which array of an index holds its items, and how they are compared."""
+
+    weight: Weight = None
+    transpose: Transpose = False
+    metric: MetricOfItems = None
+
+    def find(self, source: str, labels: Sequence[str] | None) -> Items:
+        """The items of the source."""
+        metric = None if self.metric is None else self.metric.value
+        return find_items(
+            open_source(source), metric=metric, vectors=self.weight, transpose=self.transpose,
+            labels=labels,
+        ).items  # fmt: skip
+
+
 DropBias = Annotated[
     bool,
     typer.Option("--drop-bias", help="Leave the bias out: z = W x.", rich_help_panel=INPUT),
@@ -166,6 +231,83 @@ def _domain(default: str) -> Any:
 
 Domain = Annotated[str | None, _domain(DEFAULT_DOMAIN), Reads("the domain")]
 DomainOfPictures = Annotated[str, _domain("unbounded"), Reads("the domain")]
+
+
+DomainOfQueries = Annotated[str | None, _domain("unbounded"), Reads("the domain")]
+
+
+class Way(str, Enum):
+    """What the vectors of real queries stand for."""
+
+    span = "span"
+    box = "box"
+    hull = "hull"
+
+
+QueryFile = Annotated[
+    str | None,
+    typer.Option(
+        "--queries",
+        help="Vectors of real queries, one a row.",
+        metavar="FILE",
+        rich_help_panel=DOMAIN,
+    ),
+    Reads("the query vectors"),
+]
+QueriesAs = Annotated[
+    Way | None,
+    typer.Option(
+        "--queries-as",
+        help="Only queries in the span of those vectors, in the box around them, or in their hull.",
+        rich_help_panel=DOMAIN,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Vectors of real queries, and whether they bound which queries there are."""
+
+    queries: QueryFile = None
+    queries_as: QueriesAs = None
+
+    def check(self, domain: str | None) -> None:
+        """Raise where these options and the domain's text do not go together."""
+        if domain is not None and self.queries_as is not None:
+            raise UncorkError("--domain and --queries-as both say what can arrive: give one")
+        if self.queries is None and self.queries_as is not None:
+            raise UncorkError("--queries-as is about vectors: add --queries FILE")
+
+    def vectors(self, features: int) -> np.ndarray | None:
+        """The vectors, one a row, of that many features; None where none are given."""
+        if self.queries is None:
+            return None
+        rows = find_items(open_source(self.queries), metric="inner").items.vectors
+        if rows.shape[1] != features:
+            raise UncorkError(
+                f"{self.queries}: the query vectors have {rows.shape[1]:,} features, and the items "
+                f"have {features:,}"
+            )
+        return rows
+
+    def domain(self, features: int) -> InputDomain | None:
+        """What the vectors stand for; None where they bound nothing."""
+        rows = self.vectors(features)
+        if rows is None or self.queries_as is None:
+            return None
+        return domain_of_queries(rows, self.queries_as.value)
+
+    def origin(self) -> str:
+        """Where the domain comes from, if it comes from here."""
+        if self.queries_as is None:
+            return ""
+        words = {"span": "the span of", "box": "the box around", "hull": "the hull of"}
+        return f"{words[self.queries_as.value]} the vectors in {self.queries}"
+
+    def bounding(self, head: Head) -> Head:
+        """The head, with the domain that the vectors stand for if they are to bound it."""
+        domain = self.domain(head.features)
+        return head if domain is None else head.replace(domain=domain)
 
 
 def check_domain(text: str | None) -> None:
@@ -341,6 +483,22 @@ Quiet = Annotated[
 ]
 
 
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        help="Threads to use.", show_default="all cores", metavar="N", rich_help_panel=RUN
+    ),
+]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        help="Stop searching after this time; what is left stays undecided.",
+        metavar="SECONDS",
+        rich_help_panel=RUN,
+    ),
+]
+
+
 @dataclass(frozen=True)
 class Run:
     """Where a command computes, and whether it says how far it is."""
@@ -351,12 +509,7 @@ class Run:
             help="Where to compute; auto: on the GPU if there is one.", rich_help_panel=RUN
         ),
     ] = Device.auto
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            help="Threads to use.", show_default="all cores", metavar="N", rich_help_panel=RUN
-        ),
-    ] = None
+    jobs: Jobs = None
     quiet: Quiet = False
 
     def on(self) -> dict[str, Any]:
@@ -368,11 +521,74 @@ class Run:
 class LimitedRun(Run):
     """A run that can be given a time to end in."""
 
-    time_limit: Annotated[
-        float | None,
+    time_limit: TimeLimit = None
+
+
+@dataclass(frozen=True)
+class RunHere:
+    """A limited run on the processor, for what has no other place yet."""
+
+    jobs: Jobs = None
+    quiet: Quiet = False
+    time_limit: TimeLimit = None
+
+
+class Engine(str, Enum):
+    """Where the work is done."""
+
+    local = "local"
+    dask = "dask"
+    ray = "ray"
+
+
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of the Dask scheduler or Ray cluster; without one it is started here.",
+        metavar="HOST:PORT",
+        rich_help_panel=RUN,
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        help="Processes to start.", show_default="all cores", metavar="N", rich_help_panel=RUN
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Which workers share one audit, if any do."""
+
+    engine: Annotated[
+        Engine | None,
         typer.Option(
-            help="Stop searching after this time; what is left stays undecided.",
-            metavar="SECONDS",
+            help="Split the audit by classes over local processes, or over a Dask or Ray cluster.",
+            show_default="this process",
             rich_help_panel=RUN,
         ),
     ] = None
+    address: Address = None
+    workers: Workers = None
+    send_rows: Annotated[
+        bool,
+        typer.Option(
+            "--send-rows",
+            help="Send the rows to the workers, once each, instead of having each read SOURCE.",
+            rich_help_panel=RUN,
+        ),
+    ] = False
+
+    def check(self) -> None:
+        """Raise where an option says something about workers and there are none."""
+        if self.engine is None:
+            given = {
+                "--address": self.address, "--workers": self.workers,
+                "--send-rows": self.send_rows or None,
+            }  # fmt: skip
+            for option, value in given.items():
+                if value is not None:
+                    raise UncorkError(f"{option} goes with --engine local, dask or ray")
+        elif self.engine is Engine.local and self.send_rows:
+            raise UncorkError("--send-rows goes with --engine dask or ray: local workers read it")

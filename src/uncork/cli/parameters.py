@@ -39,9 +39,18 @@ class Reads:
 
 @dataclass(frozen=True)
 class Writes:
-    """A parameter that names a result's file."""
+    """A parameter that names a result's file.
+
+    `files` gives the names that its value stands for, where these are not the value itself.
+    """
 
     option: str
+    files: Callable[[Any], list[str]] | None = None
+
+    def named(self, value: Any) -> dict[str, str | None]:
+        if self.files is None:
+            return {self.option: value}
+        return {f"{self.option} {name}": name for name in self.files(value)}
 
 
 @dataclass(frozen=True)

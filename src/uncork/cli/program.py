@@ -26,8 +26,8 @@ from uncork.core.errors import UncorkError
 
 # Each command is the function of that name in the file of that name in `commands/`.
 COMMANDS: dict[str, Sequence[str]] = {
-    "Decide": ("audit", "labels", "verify"),
-    "Look": ("show", "activations"),
+    "Decide": ("check", "audit", "labels", "retrieve", "verify"),
+    "Look": ("show", "activations", "help"),
     "Reach and repair": ("reach", "repair", "prevent"),
     "Many models": ("sweep", "table", "figure", "export", "serve"),
     "Theory and pictures": ("random", "lost", "count", "rank", "draw", "playground"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -16,22 +16,31 @@ from uncork.activations.data import named_and_matched
 from uncork.auditing import Audit, Interrupted
 from uncork.auditing import audit as decide
 from uncork.auditing.low_precision import is_quick
+from uncork.auditing.own_rows import WHY
 from uncork.auditing.run import Options
+from uncork.check.baseline import Baseline, failing, read_baseline
 from uncork.cli import options
-from uncork.cli.behaviour import BehaviourCheck
-from uncork.cli.gate import failing, read_baseline, write_junit
+from uncork.cli.audits.behaviour import BehaviourCheck
+from uncork.cli.audits.beside import RealQueries, numbers_of, print_places
+from uncork.cli.audits.gate import write_junit
+from uncork.cli.audits.items import Walked, audit_found, refuse_for_items
+from uncork.cli.audits.keeping import Keeping
+from uncork.cli.audits.shared_audit import decide_on_workers
+from uncork.cli.audits.unfinished import Unfinished, earlier_audit, keep
 from uncork.cli.help import DECIDE, OUTPUT
-from uncork.cli.keeping import Keeping
-from uncork.cli.output import console, emit_json, note, print_doubts, shown, watched
+from uncork.cli.output import console, emit_json, print_doubts, shown, watched
 from uncork.cli.parameters import Reads, Writes
-from uncork.cli.unfinished import Unfinished, decided
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.core.reading import CAREFUL
+from uncork.core.items import METRICS
+from uncork.core.reading import CAREFUL, words_of
 from uncork.core.text import printable
 from uncork.loading import Found
 from uncork.loading.chosen_classes import chosen_classes
 from uncork.loading.odd_rows import OddRows, odd_rows
+from uncork.loading.vectors.items import FoundItems
+from uncork.reach.first_places import first_places
+from uncork.report.rows import takers
 from uncork.report.wording import Asked
 
 if TYPE_CHECKING:
@@ -66,6 +75,15 @@ class Files:
         Writes("--junit"),
     ] = None
 
+    def print_written(self, out: Console) -> None:
+        written = {
+            "report": self.report, "certificates": self.certificates, "JSON": self.json_file,
+            "XML": self.junit,
+        }  # fmt: skip
+        for what, path in written.items():
+            if path is not None:
+                out.print(f"{what} written to {printable(path)}", soft_wrap=True)
+
 
 def audit(
     source: options.Source,
@@ -73,6 +91,8 @@ def audit(
     search: options.Search,
     run: options.LimitedRun,
     files: Files,
+    cluster: options.Cluster,
+    real: options.Queries,
     drop_bias: options.DropBias = False,
     labels: options.Labels = None,
     domain: options.Domain = None,
@@ -103,6 +123,15 @@ def audit(
             rich_help_panel=DECIDE,
         ),
     ] = False,
+    top: Annotated[
+        str | None,
+        typer.Option(
+            help="Also say which classes are never among the first K, proven: numbers with commas "
+            "between.",
+            metavar="N,…",
+            rich_help_panel=DECIDE,
+        ),
+    ] = None,
     check: Annotated[
         str | None,
         typer.Option(
@@ -180,59 +209,94 @@ def audit(
     Example: uncork audit model.onnx --report audit.html --certificates proofs.npz
     """
     options.check_domain(domain)
+    real.check(domain)
+    places = numbers_of(top)
     known = None if baseline is None else read_baseline(baseline)
     keeping = Keeping(
         save, store, name, group, iterations, search.patience,
         {
             "weight": tensors.weight, "bias": tensors.bias, "transpose": tensors.transpose,
-            "drop_bias": drop_bias, "labels": None if labels is None else os.path.abspath(labels),
+            "drop_bias": drop_bias, "labels": _full(labels),
+            "metric": tensors.as_dict()["metric"],
             "domain": domain, "classes": classes, "approximate": search.approximate,
             "time_limit": run.time_limit,
         },
     )  # fmt: skip
     checking = BehaviourCheck(check, data)
     # Says what is wrong with the options, if anything, before a large file is read.
-    Options(approximate=search.approximate, patience=search.patience, time_limit=run.time_limit)
+    how_far = Options(
+        **search.as_dict(), time_limit=run.time_limit, low_precision=bool(low_precision),
+        strict=strict,
+    )  # fmt: skip
+    cluster.check()
     began = time.perf_counter()
-    found = tensors.find(source, drop_bias=drop_bias, labels=labels, domain=domain)
-    head = found.head
+    contents = tensors.open(source)
+    items = tensors.items(contents, labels)
+    if items is not None:
+        asked_for = {
+            "--report": files.report, "--save or --store": save or store, "--reach": reach,
+            "--check": check, "--iterations": iterations, "--queries": real.queries,
+            "--top": top,
+        }  # fmt: skip
+        refuse_for_items(items.items, [option for option, given in asked_for.items() if given])
+        result = audit_found(items, domain, classes, run.quiet, began)
+        _finish_items(result, items, files, known, fail_if_unargmaxable)
+        return
+    reading = {"drop_bias": drop_bias, "labels": labels, "domain": domain}
+    found = tensors.find(source, **reading, contents=contents)
+    head = real.bounding(found.head)
     if known is not None:
         known.check(head)
     asked = None if classes is None else chosen_classes(classes, head, found.vocabulary)
     checking.prepare(head)
-    origin = _origin(domain, found)
+    walked = Walked.of(contents)  # now: a damaged graph is to be said before a long search
+    origin = _origin(domain, found) or real.origin()
     unfinished = Unfinished(head, asked)
-    earlier = _earlier(unfinished, resume, run.quiet)
+    earlier = earlier_audit(unfinished, resume, run.quiet)
     loading = time.perf_counter() - began
+    if low_precision is None:
+        how_far = replace(how_far, low_precision=is_quick(head))
     try:
-        result = decide(
-            head,
-            classes=asked,
-            **search.as_dict(),
-            **run.on(),
-            time_limit=run.time_limit,
-            low_precision=is_quick(head) if low_precision is None else low_precision,
-            strict=strict,
-            progress=watched(run.quiet),
-            resume=earlier,
-        )
+        if cluster.engine is not None:
+            read = source, {**tensors.as_dict(), **reading, "labels": _full(labels)}
+            result = decide_on_workers(
+                head, asked, cluster, run, how_far, read, unfinished.ranges, earlier
+            )
+        else:
+            result = decide(
+                head,
+                classes=asked,
+                **search.as_dict(),
+                **run.on(),
+                time_limit=run.time_limit,
+                low_precision=how_far.low_precision,
+                strict=strict,
+                progress=watched(run.quiet),
+                resume=earlier,
+            )
     except Interrupted as interrupted:
-        _keep(unfinished, interrupted.audit, "interrupted")
+        keep(unfinished, interrupted.audit, "interrupted")
         raise typer.Exit(130) from None
     result.seconds["load"] = loading
     result.seconds["total"] += loading
     stopped = bool(len(result.undecided)) and run.time_limit is not None
     if stopped:
-        _keep(unfinished, result, _why_left(result))
+        keep(unfinished, result, _why_left(result))
     try:
         odd = odd_rows(head, found.vocabulary)
         checking.run(result, head, run.quiet)
         near = _outlook(head, result, run) if reach else None
     except KeyboardInterrupt:
-        _keep(unfinished, result, "interrupted")
+        keep(unfinished, result, "interrupted")
         raise typer.Exit(130) from None
     gated = failing(result, known)
     plain = {**result.to_dict(), "odd": odd.as_dict(), "domain_from": origin, **checking.extra()}
+    queried = RealQueries.of(real, head)
+    plain |= walked.as_dict(result) | queried.as_dict()
+    ranked = None
+    if places:
+        ranked = first_places(head, result, places, jobs=run.jobs, progress=watched(run.quiet))
+        plain["first_places"] = ranked.as_dict()
     if near is not None:
         plain["reach"] = [{"class": t, **(near.of(t) or {})} for t in near.classes.tolist()]
     try:
@@ -250,10 +314,10 @@ def audit(
             write_junit(result, gated.tolist(), result.undecided.tolist(), files.junit)
     except (UncorkError, OSError):
         if not stopped:
-            _keep(unfinished, result, "a result could not be written")
+            keep(unfinished, result, "a result could not be written")
         raise
     except KeyboardInterrupt:
-        _keep(unfinished, result, "interrupted")
+        keep(unfinished, result, "interrupted")
         raise typer.Exit(130) from None
     if not stopped and (earlier is not None or not len(result.undecided)):
         unfinished.remove()
@@ -262,22 +326,47 @@ def audit(
     else:
         out = console()
         print_summary(out, result, odd)
-        written = {
-            "report": files.report, "certificates": files.certificates, "JSON": files.json_file,
-            "XML": files.junit,
-        }  # fmt: skip
-        for what, path in written.items():
-            if path is not None:
-                out.print(f"{what} written to {printable(path)}", soft_wrap=True)
+        walked.print(out, result)
+        queried.print(out, result)
+        if ranked is not None:
+            print_places(out, ranked)
+        files.print_written(out)
         if near is not None and len(near):
             out.print(near.summary(), soft_wrap=True)
         if kept:
             out.print(kept, soft_wrap=True)
         if known is not None:
-            out.print(f"{len(gated):,} classes became unargmaxable since {printable(known.path)}")
+            became = words_of(head.reading).say(f"{len(gated):,} classes became unargmaxable")
+            out.print(f"{became} since {printable(known.path)}")
         checking.print(out)
     failed = fail_if_unargmaxable and (len(gated) or len(result.undecided))
     if checking.failed or failed or (known is not None and len(gated)):
+        raise typer.Exit(1)
+
+
+def _full(path: str | None) -> str | None:
+    return None if path is None else os.path.abspath(path)
+
+
+def _finish_items(
+    result: Audit, found: FoundItems, files: Files, known: Baseline | None, gate: bool
+) -> None:
+    """Print and write an audit of items that are not compared by inner products."""
+    gated = failing(result, known)
+    walked = Walked.of(found.contents)
+    plain = {**result.to_dict(), "reason": WHY[result.metric], **walked.as_dict(result)}
+    if files.certificates is not None:
+        result.save(files.certificates)
+    if files.json_file is not None:
+        emit_json(plain, files.json_file)
+    if files.junit is not None:
+        write_junit(result, gated.tolist(), result.undecided.tolist(), files.junit)
+    if files.json_file != "-":
+        out = console()
+        print_summary(out, result)
+        walked.print(out, result)
+        files.print_written(out)
+    if (gate and (len(gated) or len(result.undecided))) or (known is not None and len(gated)):
         raise typer.Exit(1)
 
 
@@ -293,32 +382,6 @@ def _origin(domain: str | None, found: Found) -> str:
         said = read_domain(text[1:])[1].get("assumption", "")
         return f"from {text[1:]}" + (f", {said}" if isinstance(said, str) and said else "")
     return ""
-
-
-def _earlier(unfinished: Unfinished, resume: bool, quiet: bool) -> Audit | None:
-    if resume:
-        earlier = unfinished.load()
-        if earlier is None and not quiet:
-            note(
-                "there is no unfinished audit of this head and domain: starting from the beginning"
-            )
-        return earlier
-    if unfinished.exists() and not quiet:
-        note("there is an unfinished audit of this head and domain: --resume continues it")
-    return None
-
-
-def _keep(unfinished: Unfinished, audit: Audit, why: str) -> None:
-    """Save what was decided for `--resume`, and say so."""
-    try:
-        kept = unfinished.save(audit)
-    except UncorkError as error:
-        note(f"{why}; what was decided could not be saved: {error}")
-        return
-    done = f"{decided(audit):,} classes decided, {len(audit.undecided):,} not"
-    if kept > decided(audit):
-        done += f"; an earlier run decided {kept:,}, and is the one that stays saved"
-    note(f"{why}: {done}; the same command with --resume continues")
 
 
 def _why_left(audit: Audit) -> str:
@@ -338,16 +401,21 @@ def print_summary(out: Console, audit: Audit, odd: OddRows | None = None) -> Non
     """The head, the counts, the unargmaxable classes with their mixtures, and what else is odd."""
     out.print(printable(audit.source) or "head", soft_wrap=True)
     print_doubts(out, audit.reading)
+    say = words_of(audit.reading).say
     bias = "with bias" if audit.has_bias else "no bias"
+    if audit.metric != "inner":
+        bias = f"compared by {METRICS[audit.metric]}"
     out.print(
-        f"{audit.classes:,} classes × {audit.features:,} features, {audit.dtype}, {bias}; "
-        f"inputs in {audit.domain}"
+        say(f"{audit.classes:,} classes × {audit.features:,} features, {audit.dtype}, {bias}; ")
+        + say(f"inputs in {audit.domain}")
     )
     _print_reading(out, audit)
     if audit.asked is not None:
-        out.print(f"asked about {len(audit.asked):,} of the classes")
+        out.print(say(f"asked about {len(audit.asked):,} of the classes"))
     out.print()
     _print_counts(out, audit)
+    if audit.metric in WHY:
+        out.print(f"why: {WHY[audit.metric]}\n", soft_wrap=True)
     _print_unargmaxable(out, audit)
     _print_tied(out, audit)
     _print_undecided(out, audit)
@@ -382,7 +450,7 @@ def _print_counts(out: Console, audit: Audit) -> None:
     total = sum(counts.values())
     unknown = "potentially unargmaxable" if audit.approximate else "undecided"
     for name, count in counts.items():
-        label = unknown if name == "undecided" else name
+        label = words_of(audit.reading).say(unknown if name == "undecided" else name)
         style = "bold" if count and name in ("unargmaxable", "undecided") else None
         table.add_row(label, f"{count:,}", f"{count / total:.1%}" if total else "", style=style)
     out.print(table)
@@ -395,9 +463,10 @@ def _print_unargmaxable(out: Console, audit: Audit) -> None:
         return
     rest = len(classes) > _MOST_CLASSES
     which = f" (the first {_MOST_CLASSES} of {len(classes):,})" if rest else ""
-    out.print(f"Never the argmax, whatever the input{which}:")
+    say = words_of(audit.reading).say
+    out.print(say(f"Never the argmax, whatever the input{which}:"))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("class", justify="right", no_wrap=True)
+    table.add_column(say("class"), justify="right", no_wrap=True)
     if audit.labels is not None:
         table.add_column("label", no_wrap=True)
     table.add_column("margin", justify="right", no_wrap=True)
@@ -408,8 +477,21 @@ def _print_unargmaxable(out: Console, audit: Audit) -> None:
             for part in audit.stolen_by(t, _MOST_IN_MIXTURE)
         ]
         label = [] if audit.labels is None else [shown(audit.label(t))]
-        table.add_row(str(t), *label, f"{audit.margin(t) + 0.0:.3g}", ", ".join(mixture) or _ALL)
+        taken = ", ".join(mixture) or say(_ALL)
+        table.add_row(str(t), *label, f"{audit.margin(t) + 0.0:.3g}", taken)
     out.print(table)
+    out.print()
+    _print_takers(out, audit)
+
+
+def _print_takers(out: Console, audit: Audit) -> None:
+    """Who takes their place, where many have the same ones."""
+    found = [taker for taker in takers(audit, _MOST_IN_MIXTURE) if taker[2] > 1]
+    if not found:
+        return
+    say = words_of(audit.reading).say
+    names = [f"{shown(audit.label(i))} ({count:,}×)" for i, _, count in found]
+    out.print(say("The largest shares in their mixtures: ") + ", ".join(names), soft_wrap=True)
     out.print()
 
 
@@ -433,7 +515,8 @@ def _print_undecided(out: Console, audit: Audit) -> None:
         return
     ids = ", ".join(map(str, open_[:_MOST_CLASSES])) + (" …" if len(open_) > _MOST_CLASSES else "")
     if audit.approximate:
-        out.print(f"Potentially unargmaxable, no witness found and nothing proven: {ids}")
+        say = words_of(audit.reading).say
+        out.print(say(f"Potentially unargmaxable, no witness found and nothing proven: {ids}"))
     else:
         why = audit.proofs.reasons.get(open_[0], "no reason is known")
         out.print(f"Undecided: {ids}")
@@ -451,7 +534,8 @@ def _print_odd(out: Console, audit: Audit, odd: OddRows | None) -> None:
     for name, ids in kinds:
         if ids:
             count = len(unargmaxable.intersection(ids))
-            more = f", {count:,} of them unargmaxable" if count else ""
+            lost = words_of(audit.reading).say("unargmaxable")
+            more = f", {count:,} of them {lost}" if count else ""
             out.print(f"{name}: {len(ids):,}{more}")
     if any(ids for _, ids in kinds):
         out.print()

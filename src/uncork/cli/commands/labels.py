@@ -113,7 +113,9 @@ def labels(
     ] = None,
     logits: Annotated[
         bool,
-        typer.Option("--logits", help="Thresholds are logits.", rich_help_panel=DECIDE),
+        typer.Option(
+            "--logits", help="Thresholds are logits, not probabilities.", rich_help_panel=DECIDE
+        ),
     ] = False,
     f1_at: Annotated[
         int | None,
@@ -165,7 +167,7 @@ def labels(
     uncork labels model.onnx --sets train-labels.npz --certificates proofs.npz
     """
     options.check_domain(domain)
-    asked = _Asked.of(sets, active, sample, seed, containing, without, others is Others.free)
+    asked = _Asked(sets, active, sample, seed, containing, without, others is Others.free)
     if f1_at is not None and sets is None:
         raise UncorkError("--f1-at bounds F1 on data: give its label sets with --sets")
     if f1_at is not None and others is Others.free:
@@ -213,21 +215,17 @@ class _Asked:
     without: str | None
     free: bool
 
-    @classmethod
-    def of(
-        cls, file: str | None, active: int | None, sample: int | None, seed: int,
-        containing: str | None, without: str | None, free: bool,
-    ) -> _Asked:  # fmt: skip
-        question = containing is not None or without is not None
-        if (file is not None) + (active is not None) + question != 1:
+    def __post_init__(self) -> None:
+        question = self.containing is not None or self.without is not None
+        if (self.file is not None) + (self.active is not None) + question != 1:
             raise UncorkError(
-                "which sets? give one of --sets FILE, --active K, and --containing or --without"
+                "which sets? give exactly one of --sets FILE, --active K, and a question "
+                "(--containing, --without or both)"
             )
-        if sample is not None and active is None:
+        if self.sample is not None and self.active is None:
             raise UncorkError("--sample draws sets of one size: give it with --active K")
-        if active is not None and active < 0:
-            raise UncorkError(f"--active {active}: expected zero or more labels")
-        return cls(file, active, sample, seed, containing, without, free)
+        if self.active is not None and self.active < 0:
+            raise UncorkError(f"--active {self.active}: expected zero or more labels")
 
     def sampled(self, labels: int) -> int | None:
         """How many sets are drawn; None where all are asked about."""
@@ -367,7 +365,8 @@ def _print(
         out.print(f"proofs in {printable(certificates)}; check them with uncork verify")
     if stored:
         out.print(stored)
-    out.print(f"every verdict is proven ({audit.seconds['total']:.1f} s)")
+    every = "every other verdict" if counts["undecided"] else "every verdict"
+    out.print(f"{every} is proven ({audit.seconds['total']:.1f} s)")
 
 
 def _print_answer(out: Console, audit: LabelAudit) -> None:

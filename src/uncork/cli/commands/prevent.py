@@ -58,7 +58,7 @@ def prevent(
         typer.Argument(help="Model file to change a copy of.", metavar="SOURCE"),
         Reads("the model"),
     ] = None,
-    tensors: options.Tensors,
+    tensors: options.HeadTensors,
     run: options.LimitedRun,
     random: Annotated[
         bool,

@@ -16,6 +16,7 @@ from rich.table import Table
 from uncork import __version__
 from uncork.activations.data import named_and_matched
 from uncork.cli import options
+from uncork.cli.gradient import gradient_json, print_gradient, tokens_in
 from uncork.cli.help import INPUT
 from uncork.cli.output import console, emit_json, print_doubts, progress_bar
 from uncork.cli.parameters import Reads
@@ -27,6 +28,7 @@ from uncork.core.text import printable
 from uncork.loading.contents import AmbiguousError
 from uncork.loading.outputs import read_outputs
 from uncork.theory.bottleneck import rank_bound
+from uncork.theory.gradient import Output, measure_gradient
 from uncork.theory.outputs import (
     Kind,
     Outputs,
@@ -37,11 +39,21 @@ from uncork.theory.outputs import (
 from uncork.theory.spectrum import Spectrum, spectrum
 from uncork.theory.width import Width, hidden_width
 
+_GRADIENT = "What to measure"
 _SHARES = (0.9, 0.99, 0.999)
 _MOST_CONTEXTS = 2000
 _MATRICES = (".npy", ".npz", ".safetensors")
 _WIDTH_BYTES = 2 << 30  # outputs up to this size are also asked for the hidden width
 RULE = "σ > max(max(m, n)·2⁻⁵²·σ₁, what rounding of the stored values alone can make)"
+
+
+class OutputName(str, Enum):
+    """What turns logits into probabilities, and brings its loss."""
+
+    softmax = "softmax"
+    sparsemax = "sparsemax"
+    entmax = "entmax"
+    alpha_relu = "alpha-relu"
 
 
 class Norm(str, Enum):
@@ -141,6 +153,38 @@ def rank(
             help="What precedes the head, if known, to estimate its width.", rich_help_panel=INPUT
         ),
     ] = None,
+    gradient: Annotated[
+        bool,
+        typer.Option(
+            "--gradient",
+            help="Instead: the share of the loss's gradient that the head lets through, from "
+            "hidden states with --targets, or from --data.",
+            rich_help_panel=_GRADIENT,
+        ),
+    ] = False,
+    targets: Annotated[
+        str | None,
+        typer.Option(
+            help="With --gradient: the class each context was to predict (−100: none).",
+            show_default="whole numbers in the file of hidden states",
+            metavar="FILE",
+            rich_help_panel=_GRADIENT,
+        ),
+        Reads("the targets"),
+    ] = None,
+    output: Annotated[
+        OutputName,
+        typer.Option(
+            help="With --gradient: what the head is trained with.", rich_help_panel=_GRADIENT
+        ),
+    ] = OutputName.softmax,
+    alpha: Annotated[
+        float,
+        typer.Option(help="α of entmax and α-ReLU.", metavar="ALPHA", rich_help_panel=_GRADIENT),
+    ] = 1.5,
+    tau: Annotated[
+        float, typer.Option(help="τ of α-ReLU.", metavar="NUMBER", rich_help_panel=_GRADIENT)
+    ] = 0.0,
     plot: options.Plot = None,
     json_file: options.Json = None,
     quiet: options.Quiet = False,
@@ -149,12 +193,34 @@ def rank(
 
     Beside the bound d + 1, or d + 2 with a bias. From a file of outputs, from a head and hidden
     states, or from a model and data. A model alone gives its head's own spectrum and the bound.
-    Example: uncork rank model.safetensors --hidden states.npy --plot spectrum.png
+    With --gradient, how much of the training signal passes back through the head.
+    Examples: uncork rank model.safetensors --hidden states.npy --plot spectrum.png;
+    uncork rank my-model/ --data text.txt --gradient
     """
     if hidden is not None and data:
         raise UncorkError("--hidden and --data both give hidden states: use one of them")
     if hidden == "":
         raise UncorkError("--hidden: the name is empty: give a file of hidden states")
+    if targets is not None and not gradient:
+        raise UncorkError("--targets is for --gradient")
+    if gradient:
+        if plot is not None:
+            raise UncorkError("--gradient draws nothing: leave --plot out")
+        asked = Output(output.value, alpha, tau)
+        with progress_bar(quiet) as bar:
+            if data:
+                head, *tokens = _run(
+                    source, data, contexts or _MOST_CONTEXTS, tensors.weight, bar, with_targets=True
+                )
+            else:
+                head = tensors.find(source, drop_bias=drop_bias).head
+                tokens = list(tokens_in(hidden, targets, contexts))
+            shared = measure_gradient(head, tokens[0], tokens[1], output=asked, progress=bar)
+        if json_file is not None:
+            emit_json(gradient_json(head, asked, shared), json_file)
+        if json_file != "-":
+            print_gradient(console(), head, asked, shared)
+        return
     if plot is not None:
         from uncork.report.drawing import check_figure
 
@@ -268,15 +334,29 @@ def _of_head(
 
 
 def _run(
-    source: str, data: Sequence[str], contexts: int, weight: str | None, progress: Progress
-) -> tuple[Head, np.ndarray]:
+    source: str,
+    data: Sequence[str],
+    contexts: int,
+    weight: str | None,
+    progress: Progress,
+    with_targets: bool = False,
+) -> tuple[Any, ...]:
+    """The head, the hidden states of a model run over data and, asked for, their targets."""
     from uncork.activations import open_runner
 
     runner = open_runner(source, list(data), weight=weight)
     progress.stage("run", contexts)
     states: list[np.ndarray] = []
+    targets: list[np.ndarray] = []
     count = 0
     for batch in runner.batches(0, runner.total):
+        if with_targets:
+            if batch.targets is None:
+                raise UncorkError(
+                    f"{source} is no language model whose next tokens the data holds: give "
+                    "--hidden and --targets"
+                )
+            targets.append(batch.targets[: contexts - count])
         states.append(np.asarray(batch.inputs, dtype=np.float32)[: contexts - count])
         count += len(states[-1])
         progress.advance(len(states[-1]))
@@ -284,6 +364,8 @@ def _run(
             break
     if count < 2:
         raise UncorkError("--data gives fewer than two contexts: the rank needs more")
+    if with_targets:
+        return runner.head, np.concatenate(states), np.concatenate(targets)
     return runner.head, np.concatenate(states)
 
 

@@ -58,6 +58,7 @@ def reach(
     source: options.Source,
     tensors: options.Tensors,
     run: options.Run,
+    real: options.Queries,
     labels: options.Labels = None,
     domain: options.Domain = None,
     classes: Annotated[
@@ -172,6 +173,7 @@ def reach(
     uncork reach model.onnx --verify bounds.npz
     """
     options.check_domain(domain)
+    real.check(domain)
     if top is not None and top < 1:
         raise UncorkError(f"--top {top}: expected one or more")
     if not (probability or rank):
@@ -190,7 +192,7 @@ def reach(
         )
     began = time.perf_counter()
     found = tensors.find(source, labels=labels, domain=domain)
-    head = found.head
+    head = real.bounding(found.head)
     if verify is not None:
         checked = check_certificates(read_certificates(verify, head), head, **run.on())
         _report_check(checked, verify, head, source, json_file, began)

@@ -21,6 +21,7 @@ from uncork.cli.changed_copy import drafted, put_in_place, read_back
 from uncork.cli.help import INPUT, OUTPUT
 from uncork.cli.output import console, emit_json, print_doubts, progress_bar, some_labels
 from uncork.cli.parameters import Reads, Was, Writes
+from uncork.cli.silencing import Silencing
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.reading import json_keys
@@ -119,14 +120,25 @@ def repair(
             rich_help_panel=_CHANGE,
         ),
     ] = None,
+    silence: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead: lower biases until these classes can never be first: padding, reserved, "
+            "special, 0-99,500, or @FILE. With -o FILE.json, write a mask for transformers.",
+            metavar="WHICH",
+            rich_help_panel=_CHANGE,
+        ),
+        Reads("the classes to silence"),
+    ] = None,
     certificates: Annotated[options.Certificates, Was("--proofs")] = None,
     json_file: options.Json = None,
 ) -> None:
-    """Make unargmaxable classes argmaxable by the smallest edit.
+    """Make classes argmaxable by the smallest edit, or silence them.
 
     Writes a repaired copy and proves every class of it again; --certificates keeps these proofs.
-    Exit status 1, and nothing written, if a class that should be argmaxable is not.
-    Example: uncork repair model.onnx -o repaired.onnx
+    Exit status 1, and nothing written, if a class that should be argmaxable (or silent) is not.
+    Examples: uncork repair model.onnx -o repaired.onnx; uncork repair model.onnx -o silent.onnx
+    --silence padding
     """
     for option, name in (("--activations", activations), ("--audit", audit)):
         if name == "":
@@ -134,6 +146,15 @@ def repair(
     check_margin(margin)
     check_time_limit(run.time_limit)
     options.check_domain(domain)
+    if silence is not None:
+        others = {"--classes": classes, "--audit": audit, "--how": how is How.row or None,
+                  "--norm": norm is Norm.one or None}  # fmt: skip
+        if wrong := [option for option, value in others.items() if value is not None]:
+            raise UncorkError(f"{wrong[0]} frees classes, and --silence does not: give one of them")
+        asked = Silencing(silence, out, run, margin, activations, certificates, json_file)
+        if not asked.do(tensors.find(source, labels=labels, domain=domain)):
+            raise typer.Exit(1)
+        return
     found = tensors.find(source, labels=labels, domain=domain)
     head = found.head
     _check_not_an_earlier_audit(certificates, head)

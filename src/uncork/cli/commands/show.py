@@ -12,6 +12,7 @@ from rich.table import Table
 from uncork.cli import options
 from uncork.cli.help import OUTPUT
 from uncork.cli.output import console, emit_json, shown
+from uncork.core.items import METRICS
 from uncork.core.text import printable
 from uncork.loading import Description, describe
 from uncork.loading.odd_rows import some
@@ -52,6 +53,9 @@ def _print(out: Console, found: Description, every: bool) -> None:
     name = printable(found.source)
     out.print(f"{name} ({found.format}, {len(found.tensors)} tensors)\n", soft_wrap=True)
     _print_tensors(out, found, every)
+    if found.items is not None:
+        _print_items(out, found)
+        return
     if found.head is None:
         out.print(f"no head chosen: {printable(found.problem)}")
         return
@@ -68,6 +72,27 @@ def _print(out: Console, found: Description, every: bool) -> None:
     facts.add_row("fingerprint", head.fingerprint)
     for name, value in _odd(found):
         facts.add_row(name, value)
+    _add(facts, read, "note")
+    out.print(facts)
+
+
+def _print_items(out: Console, found: Description) -> None:
+    """The vectors of an index that does not compare by inner products."""
+    items = found.items
+    assert items is not None
+    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    facts.add_column(style="bold")
+    facts.add_column(overflow="fold")
+    read = [] if items.reading is None else items.reading.rows()
+    _add(facts, read, "careful")
+    facts.add_row("items", f"{len(items):,} items × {items.features:,} features, {items.dtype}")
+    unsaid = "its file does not say which; give --metric inner, cosine or euclidean to audit it"
+    facts.add_row("metric", METRICS[found.metric] if found.metric else unsaid)
+    _add(facts, read, "weight", "folded in", "labels from")
+    if items.labels is not None:
+        facts.add_row("labels", "  ".join(map(shown, items.labels[:6])))
+    if found.metric:
+        facts.add_row("fingerprint", items.fingerprint)
     _add(facts, read, "note")
     out.print(facts)
 

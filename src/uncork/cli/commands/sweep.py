@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,14 +23,6 @@ if TYPE_CHECKING:
     from uncork.sweep import Outcome, Task
 
 _STORE = "uncork.db"
-
-
-class Engine(str, Enum):
-    """Where the work is done."""
-
-    local = "local"
-    dask = "dask"
-    ray = "ray"
 
 
 def sweep(
@@ -59,23 +50,11 @@ def sweep(
     ] = None,
     json_file: options.Json = None,
     engine: Annotated[
-        Engine,
+        options.Engine,
         typer.Option(help="Local processes, or a Dask or Ray cluster.", rich_help_panel=RUN),
-    ] = Engine.local,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of the Dask scheduler or Ray cluster; without one it is started here.",
-            metavar="HOST:PORT",
-            rich_help_panel=RUN,
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            help="Processes to start.", show_default="all cores", metavar="N", rich_help_panel=RUN
-        ),
-    ] = None,
+    ] = options.Engine.local,
+    address: options.Address = None,
+    workers: options.Workers = None,
     resume: options.Resume = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -112,9 +91,9 @@ def sweep_and_print(
     """Run a sweep, show its progress, and print the results."""
     from uncork.store import Store
     from uncork.sweep import sweep as run_sweep
-    from uncork.sweep.engines import open_engine, stop
-    from uncork.sweep.lock import check_free
     from uncork.sweep.run import work_folder
+    from uncork.workers.engines import open_engine, stop
+    from uncork.workers.lock import check_free
 
     with Store(store) as opened:
         work = work_folder(opened.name)

@@ -14,12 +14,19 @@ from uncork.auditing.certify.verify import verify as check
 from uncork.cli import options
 from uncork.cli.output import console, emit_json, print_doubts, progress_bar, shown
 from uncork.cli.parameters import Reads
+from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.core.reading import json_keys
+from uncork.core.items import METRICS, Items
+from uncork.core.reading import json_keys, words_of
 from uncork.core.text import printable
 from uncork.labels.archive import holds_label_sets
 from uncork.labels.result import LabelAudit
 from uncork.labels.verify import verify_sets
+from uncork.loading.contents import Contents
+from uncork.loading.vectors.items import find_items
+from uncork.retrieval.archive import holds_retrieval, metric_of
+from uncork.retrieval.result import Retrieval
+from uncork.retrieval.verify import verify_retrieval
 
 _MOST_FAILED = 20
 
@@ -27,7 +34,9 @@ _MOST_FAILED = 20
 def verify(
     certificates: Annotated[
         str,
-        typer.Argument(help="File that uncork audit or labels wrote.", metavar="CERTIFICATES"),
+        typer.Argument(
+            help="File that uncork audit, labels or retrieve wrote.", metavar="CERTIFICATES"
+        ),
         Reads("the certificates"),
     ],
     source: options.Source,
@@ -44,7 +53,15 @@ def verify(
     Example: uncork verify proofs.npz model.onnx
     """
     began = time.perf_counter()
-    head = tensors.find(source, drop_bias=drop_bias, labels=labels).head
+    contents = tensors.open(source)
+    if holds_retrieval(certificates):
+        _verify_retrieval(certificates, source, contents, tensors, run, json_file, began)
+        return
+    items = tensors.items(contents, labels)
+    if items is not None:
+        _verify_items(certificates, source, items.items, run, json_file, began)
+        return
+    head = tensors.find(source, drop_bias=drop_bias, labels=labels, contents=contents).head
     if holds_label_sets(certificates):
         _verify_label_sets(certificates, source, head, run, json_file, began)
         return
@@ -56,11 +73,25 @@ def verify(
             found = check(audit, head, **run.on(), tick=bar.advance)
     else:
         found = Verification()
-    result = {
+    _report(_result(certificates, source, audit, head, found, other, began), head, json_file)
+
+
+def _result(
+    certificates: str,
+    source: str,
+    audit: Audit,
+    head: Head | Items,
+    found: Verification,
+    other: str | None,
+    began: float,
+) -> dict[str, Any]:
+    """What was checked, as plain values; `other` says why the proofs are about something else."""
+    return {
         "uncork": __version__,
         "certificates": certificates,
         "source": source,
         "fingerprint": audit.fingerprint,
+        "metric": audit.metric,
         "domain": audit.domain.spec(),
         "reading": json_keys(head.reading),
         "ok": found.ok and other is None,
@@ -74,11 +105,95 @@ def verify(
         "reason": other,
         "seconds": round(time.perf_counter() - began, 6),
     }
+
+
+def _report(result: dict[str, Any], head: Head | Items, json_file: str | None) -> None:
     if json_file is not None:
         emit_json(result, json_file)
     if json_file != "-":
         _print(result, head)
     if not result["ok"]:
+        raise typer.Exit(1)
+
+
+def _verify_items(
+    certificates: str,
+    source: str,
+    items: Items,
+    run: options.Run,
+    json_file: str | None,
+    began: float,
+) -> None:
+    """The same for certificates of items compared by cosine or Euclidean distance."""
+    if holds_label_sets(certificates):
+        raise UncorkError(f"{certificates} is about label sets, and {source} holds items")
+    audit = Audit.load(certificates, items)
+    other = None
+    if audit.fingerprint != items.fingerprint:
+        other = (
+            f"they are for other vectors or another metric: {audit.fingerprint[:19]}… by "
+            f"{METRICS[audit.metric]}, not {items.fingerprint[:19]}… by {items.metric_in_words}"
+        )
+    found = Verification()
+    if other is None:
+        with progress_bar(run.quiet) as bar:
+            bar.stage("verifying", len(items))
+            found = check(audit, items, tick=bar.advance)
+    _report(_result(certificates, source, audit, items, found, other, began), items, json_file)
+
+
+def _verify_retrieval(
+    certificates: str,
+    source: str,
+    contents: Contents,
+    tensors: options.Tensors,
+    run: options.Run,
+    json_file: str | None,
+    began: float,
+) -> None:
+    """The same for certificates of a retrieval, under the metric that they name."""
+    metric = tensors.as_dict()["metric"] or metric_of(certificates)
+    items = find_items(
+        contents, metric=metric, vectors=tensors.weight, transpose=tensors.transpose
+    ).items
+    claimed = Retrieval.load(certificates, items)
+    with progress_bar(run.quiet) as bar:
+        bar.stage("verifying", len(claimed.judgements))
+        found = verify_retrieval(claimed, items, tick=bar.advance)
+    names = claimed.judgements.queries
+    result = {
+        "uncork": __version__, "certificates": certificates, "source": source,
+        "fingerprint": claimed.fingerprint, "metric": claimed.metric,
+        "domain": claimed.domain.spec(), "reading": json_keys(items.reading), "ok": found.ok,
+        "held": found.held,
+        "failed": [{"query": names[q], "reason": why} for q, why in sorted(found.failed.items())],
+        "undecided": len(claimed.undecided), "seconds": round(time.perf_counter() - began, 6),
+    }  # fmt: skip
+    if json_file is not None:
+        emit_json(result, json_file)
+    if json_file != "-":
+        out = console()
+        out.print(
+            f"{printable(source)}: {len(items):,} items × {items.features:,} features, compared by "
+            f"{items.metric_in_words}; queries in {printable(claimed.domain.spec())}",
+            soft_wrap=True,
+        )
+        print_doubts(out, items.reading)
+        what = {
+            "possible": "possible: the proof holds", "impossible": "impossible: the proof holds",
+            "bounds": f"bounds on how many are among the first {claimed.k}: the proofs hold",
+        }  # fmt: skip
+        for name, count in found.held.items():
+            out.print(f"  {count:>9,} {what[name]}")
+        if len(claimed.undecided):
+            out.print(f"  {len(claimed.undecided):>9,} undecided: nothing is claimed")
+        if found.failed:
+            out.print(f"  {len(found.failed):>9,} FAILED:")
+            for q, why in sorted(found.failed.items())[:_MOST_FAILED]:
+                out.print(f"    query {shown(names[q])}: {why}", soft_wrap=True)
+        verdict = "every proof holds" if found.ok else "NOT VERIFIED"
+        out.print(f"{verdict} ({result['seconds']:.2f} s)")
+    if not found.ok:
         raise typer.Exit(1)
 
 
@@ -151,8 +266,8 @@ def _another_head(audit: Audit, head: Head, dropped: bool) -> str | None:
     )
 
 
-def _print(result: dict[str, Any], head: Head) -> None:
-    out = console()
+def _print(result: dict[str, Any], head: Head | Items) -> None:
+    out, say = console(), words_of(head.reading).say
     if result["reason"] is not None:
         out.print(
             f"these certificates prove nothing about {printable(result['source'])}: "
@@ -161,21 +276,26 @@ def _print(result: dict[str, Any], head: Head) -> None:
         )
         print_doubts(out, head.reading)
         return
+    what = (
+        f"{len(head):,} items × {head.features:,} features, compared by {head.metric_in_words}"
+        if isinstance(head, Items)
+        else say(f"{head.classes:,} classes × {head.features:,} features")
+    )
     out.print(
-        f"{printable(result['source'])}: {head.classes:,} classes × {head.features:,} features; "
-        f"inputs in {printable(result['domain'])}",
+        f"{printable(result['source'])}: {what}; {say('inputs')} in {printable(result['domain'])}",
         soft_wrap=True,
     )
     print_doubts(out, head.reading)
     for verdict, count in result["held"].items():
-        out.print(f"  {count:>9,} {verdict}: the proof holds")
+        out.print(f"  {count:>9,} {say(verdict)}: the proof holds")
     if result["undecided"]:
         out.print(f"  {result['undecided']:>9,} undecided: nothing is claimed")
     failed = result["failed"]
     if failed:
         out.print(f"  {len(failed):>9,} FAILED:")
         for item in failed[:_MOST_FAILED]:
-            out.print(f"    class {item['class']} {shown(item['label'])}: {item['reason']}")
+            which = say(f"class {item['class']}")
+            out.print(f"    {which} {shown(item['label'])}: {item['reason']}")
         if len(failed) > _MOST_FAILED:
             out.print(f"    and {len(failed) - _MOST_FAILED:,} more (--json lists them all)")
     if result["altered"]:

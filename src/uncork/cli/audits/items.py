@@ -1,0 +1,100 @@
+"""What commands say of vector indices: items under other metrics, and nodes no path leads to."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from uncork.auditing import Audit
+from uncork.auditing.own_rows import audit_items
+from uncork.cli.output import shown, watched
+from uncork.core.errors import UncorkError
+from uncork.core.head import Head
+from uncork.core.items import Items
+from uncork.core.links import Links
+from uncork.domain import parse_domain
+from uncork.loading.chosen_classes import chosen_classes
+from uncork.loading.contents import Contents
+from uncork.loading.source import links_of
+from uncork.loading.vectors.items import FoundItems
+
+_MOST = 10  # items named in the text; JSON has all
+
+
+def refuse_for_items(items: Items, options: list[str]) -> None:
+    """Raise for options that mean nothing where every item is first at its own vector."""
+    if options:
+        raise UncorkError(
+            f"{', '.join(options)}: not for items compared by {items.metric_in_words}, each of "
+            "which is first at its own vector; leave it out, or ask about inner products with "
+            "--metric inner"
+        )
+
+
+def audit_found(
+    found: FoundItems, domain: str | None, classes: str | None, quiet: bool, began: float
+) -> Audit:
+    """Audit items under cosine or Euclidean distance, with the time that loading took."""
+    items = found.items
+    loading = time.perf_counter() - began
+    inputs = None if domain is None or domain.strip() == "auto" else parse_domain(domain)
+    asked = None
+    if classes is not None:
+        # Only labels and numbers are looked at, which are the same whatever the metric.
+        named = Head(items.vectors, labels=items.labels)
+        asked = chosen_classes(classes, named, found.vocabulary)
+    result = audit_items(items, inputs, asked, watched(quiet))
+    result.seconds["load"] = loading
+    result.seconds["total"] += loading
+    return result
+
+
+@dataclass(frozen=True)
+class Walked:
+    """The graph of an index, and the items that no path leads to from its entry point."""
+
+    links: Links | None
+    unreachable: np.ndarray
+
+    @classmethod
+    def of(cls, contents: Contents) -> Walked:
+        links = links_of(contents)
+        return cls(links, np.empty(0, np.int64) if links is None else links.unreachable())
+
+    def as_dict(self, audit: Audit) -> dict[str, Any]:
+        """The key of the JSON, where there is a graph."""
+        if self.links is None:
+            return {}
+        items = [{"class": t, "label": audit.label(t)} for t in self.unreachable.tolist()]
+        return {
+            "graph": {
+                "nodes": self.links.nodes,
+                "levels": len(self.links.levels),
+                "entry": self.links.entry,
+                "unreachable": len(items),
+                "items": items,
+            }
+        }
+
+    def print(self, out: Console, audit: Audit) -> None:
+        if self.links is None:
+            return
+        lost = self.unreachable.tolist()
+        if not lost:
+            out.print(f"graph: a path leads to each of the {self.links.nodes:,} nodes")
+            return
+        names = [
+            f"{t} {shown(audit.label(t))}" if audit.labels is not None else str(t)
+            for t in lost[:_MOST]
+        ]
+        more = ", …" if len(lost) > _MOST else ""
+        out.print(
+            f"graph: to {len(lost):,} of {self.links.nodes:,} nodes no path leads from the entry "
+            f"point, so that no search ever visits them: "
+            f"{', '.join(names)}{more}",
+            soft_wrap=True,
+        )
