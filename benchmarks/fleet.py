@@ -25,7 +25,7 @@ from uncork.auditing.result import Audit
 from uncork.report.tables import model_rows, render
 from uncork.store import Store
 from uncork.sweep import Task, sweep
-from uncork.sweep.engines import ENGINES, open_engine
+from uncork.workers.engines import ENGINES, open_engine
 
 # name: package, file inside it, options
 REAL: dict[str, tuple[str, str, dict[str, Any]]] = {

@@ -1,6 +1,7 @@
 """How the audit's cost grows with classes and with features: python -m benchmarks.growth
 
-Where most classes are lost: python -m benchmarks.growth few [most classes]"""
+Where most classes are lost: python -m benchmarks.growth few [most classes]
+Single heads of classes x features: python -m benchmarks.growth 10000x3 20000x5 4096x2048"""
 
 from __future__ import annotations
 
@@ -112,14 +113,33 @@ def draw_few(rows: list[dict[str, Any]]) -> None:
         xlabel="classes C", ylabel="processor seconds",
         title=f"{FEW_FEATURES} features, E classes can win",
     )  # fmt: skip
+    panel.set_xticks(classes, [f"{int(count):,}" for count in classes])
+    panel.minorticks_off()
     panel.grid(alpha=0.3)
     panel.legend()
     FEW_PLOT.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(FEW_PLOT, dpi=150)
 
 
+def measure_one(text: str) -> None:
+    """One audit: of rows that are mostly lost, or of a planted head where features are many."""
+    classes, features = map(int, text.split("x"))
+    if features < 64:
+        head = lost_head(classes, features)
+    else:
+        head = planted_head(classes, features, interior=2, duplicates=0).head
+    start, processor = time.perf_counter(), time.process_time()
+    audit = uncork.audit(head, device="cpu")
+    seconds, cpu = time.perf_counter() - start, time.process_time() - processor
+    print(f"{text:14}{seconds:8.2f} s{cpu:8.2f} s of processor time  {audit.counts}", flush=True)
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["few"]:
+    if sys.argv[1:] and sys.argv[1][0].isdigit():
+        measure_one("2000x4")  # warms up
+        for text in sys.argv[1:]:
+            measure_one(text)
+    elif sys.argv[1:2] == ["few"]:
         measure_few(*map(int, sys.argv[2:3]))
     else:
         measure_growth()

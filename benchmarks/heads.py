@@ -35,11 +35,16 @@ def build(name: str) -> tuple[uncork.Head, np.ndarray | None]:
 
 def real_head(name: str) -> uncork.Head:
     """A head out of a model file that a package carries; the package's code is not run."""
+    return uncork.load(real_path(name))
+
+
+def real_path(name: str) -> str:
+    """Where a package keeps its model file."""
     package, path = REAL[name]
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise uncork.UncorkError(f"{name}: install the package {package} (make bench does)")
-    return uncork.load(str(Path(next(iter(spec.submodule_search_locations))) / path))
+    return str(Path(next(iter(spec.submodule_search_locations))) / path)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Sparse outputs on one GPU, beside softmax: python -m benchmarks.nn_gpu [--quick] [--peers DIR]
+"""Sparse outputs on one GPU, beside softmax: python -m benchmarks.nn_gpu [--quick] [--peers DIR] …
 
 Transforms, forward and backward, over logits of standard deviation 10^-1.5 to 10^2; losses of given
 logits, forward + backward, beside cross entropy; and a linear layer with its loss, forward +
@@ -7,7 +7,8 @@ process on the same tensors, taking turns; a time is the median of several batch
 Peers that can be imported take part, each named with its version and path: torch.compile, torch's
 own linear_cross_entropy (2.13), Liger (`liger_kernel`, its Triton path and those for Hopper), CCE
 (`cut_cross_entropy`), quack, entmax, AdaSplash (`adasplash`); of the others a line says why not.
---peers DIR: packages or wheels to import them from, where nothing can be installed.
+--peers DIR: packages or wheels to import them from, where nothing can be installed. Some compile
+for minutes: --patience leaves out what has not finished its first step in so many seconds.
 
 "random" inputs are Gaussian. "trained" ones are as after training: a hidden state is mostly the
 weight's row of its target, with a few rivals and noise, and targets follow Zipf's law.
@@ -16,9 +17,11 @@ weight's row of its target, with a few rivals and noise, and targets follow Zipf
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import signal
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,8 @@ TRANSFORMS = [(4096, 32768, "float32"), (2048, 128256, "float32"), (4096, 50257,
 SMALL = [(1024, 1000, 512), (8192, 10000, 512)]
 LOSSES = [(8192, 256000, 2304), (8192, 128256, 4096), (8192, 32768, 512), (16384, 50257, 768)]
 SCALES = [10 ** (e / 2) for e in range(-3, 5)]
+ROUNDS = 7  # in which all take turns
+PATIENCE = 0  # seconds for a first step, which may have to compile; 0: any
 
 
 def milliseconds(work: Work, least: float = 20.0, batches: int = 5) -> float:
@@ -187,7 +192,10 @@ def logit_losses(machine: dict[str, float], scales: list[float]) -> list[dict[st
 
 
 def loss_rows(
-    cases: dict[str, Callable[..., torch.Tensor]], data: Any, ceiling: float, rounds: int = 7
+    cases: dict[str, Callable[..., torch.Tensor]],
+    data: Any,
+    ceiling: float,
+    rounds: int | None = None,
 ) -> dict[str, Any]:
     """Each case's time, a median over rounds in which all take turns: what disturbs the machine
     for a moment then falls on all of them alike."""
@@ -203,7 +211,8 @@ def loss_rows(
             loss(x, w, target).backward()
 
         try:
-            step()
+            with within(PATIENCE):
+                step()
             x.grad = w.grad = None
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
@@ -220,7 +229,7 @@ def loss_rows(
         finally:
             x.grad = w.grad = None
     times: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(rounds):
+    for _ in range(rounds or ROUNDS):
         for name, step in steps.items():
             times[name].append(milliseconds(step, least=40.0, batches=1))
             x.grad = w.grad = None
@@ -233,6 +242,22 @@ def loss_rows(
             "share of three products": round(ceiling / time, 3),
         }
     return rows
+
+
+@contextlib.contextmanager
+def within(seconds: int) -> Iterator[None]:
+    """A TimeoutError after so many seconds; after none, never."""
+
+    def late(*_: Any) -> None:
+        raise TimeoutError(f"not compiled within {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def losses(machine: dict[str, float], scales: list[float]) -> list[dict[str, Any]]:
@@ -333,16 +358,28 @@ PARTS = {
 }  # fmt: skip
 
 
+def choose(options: argparse.Namespace) -> None:
+    global ROUNDS, PATIENCE
+    ROUNDS, PATIENCE = options.rounds, options.patience
+    if options.shapes:
+        LOSSES[:] = [tuple(int(size) for size in shape.split("x")) for shape in options.shapes]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="losses at three scales of the logits")
-    parser.add_argument("--only", choices=list(PARTS))
+    parser.add_argument("--only", choices=list(PARTS), nargs="+", default=list(PARTS))
+    parser.add_argument("--shapes", nargs="+", help="of linear losses: ROWSxCLASSESxFEATURES")
+    parser.add_argument("--scales", type=float, nargs="+", help="of the logits: 1 is one of them")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--patience", type=int, default=PATIENCE, help="seconds of a first step")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nn_gpu.json"))
     parser.add_argument("--peers", type=Path, help="a folder of packages or wheels to import")
     options = parser.parse_args()
     if options.peers is not None:
         peers.add_to_path(options.peers)
     quick = [SCALES[0], 1.0, 10.0]
+    choose(options)
     machine = ceilings()
     print(json.dumps(machine), flush=True)
     result: dict[str, Any] = {
@@ -350,8 +387,9 @@ def main() -> None:
     }  # fmt: skip
     options.out.parent.mkdir(parents=True, exist_ok=True)
     for name, measure in PARTS.items():
-        if options.only in (None, name):
-            result[name] = measure(machine, quick if options.quick and name == "losses" else SCALES)
+        if name in options.only:
+            scales = quick if options.quick and name == "losses" else SCALES
+            result[name] = measure(machine, options.scales or scales)
             result["peers"] = peers.PATHS
             options.out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 

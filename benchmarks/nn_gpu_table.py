@@ -1,11 +1,14 @@
 """What benchmarks.nn_gpu and nn_gpu_errors measured, as Markdown: python -m benchmarks.nn_gpu_table
 
+Of another file than the last whole run's, given as argument: only what that one has.
+
 Linear losses, small ones, and errors: docs/results/performance.md has these tables as they are
 printed, and who took part, with version and path.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -105,10 +108,30 @@ def milliseconds(value: float) -> str:
     return f"{value:.2f}" if value < 4 else f"{value:.1f}"
 
 
+def of_transforms(results: dict[str, Any]) -> str:
+    """1.5-entmax, forward, of whom it was measured of: milliseconds."""
+    measured = [row for row in results["transforms"] if "peers, forward" in row]
+    sizes = [f"{row['rows']:,} × {row['classes']:,} {row['dtype']}" for row in measured]
+    lines = [("", sizes), ("---", ["---"] * len(sizes))]
+    for name, shown in (("softmax", "torch's softmax"), ("entmax 1.5", "`entmax` 1.5")):
+        lines.append((shown, [f"{row[name]['forward']:.2f}" for row in measured]))
+    for name in measured[0]["peers, forward"]:
+        cells = [f"{row['peers, forward'].get(name, float('nan')):.2f}" for row in measured]
+        lines.append((name, cells))
+    return as_markdown(lines)
+
+
 def main() -> None:
-    results = json.loads(RESULTS.read_text(encoding="utf-8"))
-    of_errors = json.loads(ERRORS.read_text(encoding="utf-8"))
-    print(table(results), small(results), errors(of_errors), sep="\n\n")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("results", type=Path, nargs="?", default=RESULTS)
+    chosen = parser.parse_args().results
+    results = json.loads(chosen.read_text(encoding="utf-8"))
+    if chosen != RESULTS:
+        parts = {"losses": table, "transforms": of_transforms, "small problems": small}
+        print(*(show(results) for part, show in parts.items() if part in results), sep="\n\n")
+    else:
+        of_errors = json.loads(ERRORS.read_text(encoding="utf-8"))
+        print(table(results), small(results), errors(of_errors), sep="\n\n")
     if results.get("peers"):
         print("", *(f"- {name}: {what}" for name, what in results["peers"].items()), sep="\n")
 

@@ -130,6 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--small", action="store_true", help="toy sizes: shows that it runs")
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
+    parser.add_argument("--classes", type=int, nargs="+", help="only these vocabularies")
     parser.add_argument("--heads", nargs="*", help="only these (torch's softmax always takes part)")
     arguments = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -141,7 +142,8 @@ def main() -> None:
     machine = torch.cuda.get_device_name() if device == "cuda" else "CPU"
     print(f"{machine}, torch {torch.__version__}: {rows} rows, {features} features", flush=True)
     made: list[dict[str, Any]] = []
-    for classes in (2_000,) if small else CLASSES if device == "cuda" else CPU_CLASSES:
+    sizes = (2_000,) if small else CLASSES if device == "cuda" else CPU_CLASSES
+    for classes in arguments.classes or sizes:
         plain: dict[str, Any] = {}
         for name in ["torch", *names]:
             if name == "mos in full" and classes > IN_FULL:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import site
 import sys
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -26,15 +28,21 @@ _said: set[str] = set()
 
 
 def add_to_path(folder: Path) -> None:
-    """Import from a folder before anywhere else; wheels in it are unpacked first."""
-    wheels = sorted(folder.glob("*.whl"))
-    if wheels:
+    """Import from a folder before anywhere else; wheels and archives in it are unpacked first."""
+    before = list(sys.path)
+    packed = sorted([*folder.glob("*.whl"), *folder.glob("*.tar.xz")])
+    if packed:
         unpacked = Path(tempfile.mkdtemp(prefix="peers-"))
-        for wheel in wheels:
-            with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(unpacked)
-        sys.path.insert(0, str(unpacked))
-    sys.path.insert(0, str(folder.resolve()))
+        for package in packed:
+            if package.suffix == ".whl":
+                with zipfile.ZipFile(package) as archive:
+                    archive.extractall(unpacked)
+            else:
+                with tarfile.open(package) as archive:
+                    archive.extractall(unpacked, filter="data")
+        site.addsitedir(str(unpacked))  # a .pth file may name folders inside
+    site.addsitedir(str(folder.resolve()))
+    sys.path[:] = [path for path in sys.path if path not in before] + before
     importlib.invalidate_caches()
 
 
@@ -156,9 +164,11 @@ def _add_liger_tile(found: dict[str, Loss]) -> None:
 
 
 def _add_quack(found: dict[str, Loss]) -> None:
-    from quack.linear_cross_entropy import chunked_linear_cross_entropy
+    """Its autotuner compiles for minutes, and is left off."""
+    from quack.linear_cross_entropy import chunked_linear_cross_entropy as theirs
 
-    found[_named("quack", "quack-kernels", "CuTe")] = chunked_linear_cross_entropy
+    name = _named("quack", "quack-kernels", "CuTe, chunked, not autotuned")
+    found[name] = lambda x, w, t: theirs(x, w, t, tuned=False)
 
 
 def _add_entmax(found: dict[str, Loss]) -> None:

@@ -16,7 +16,7 @@ from benchmarks.heads import build
 
 def main(name: str) -> None:
     head, planted = build(name)
-    before = _peak()
+    before = peak_megabytes()
     start, start_cpu = time.perf_counter(), time.process_time()
     audit = uncork.audit(head, device="cpu")
     seconds, cpu = time.perf_counter() - start, time.process_time() - start_cpu
@@ -31,7 +31,7 @@ def main(name: str) -> None:
         "verify cpu seconds": round(time.process_time() - start_cpu, 2),
         "counts": audit.counts,
         "head MB": round(head.weight.nbytes / 1e6, 1),
-        "peak MB": round(_peak()), "peak MB before": round(before),
+        "peak MB": round(peak_megabytes()), "peak MB before": round(before),
         "unargmaxable": audit.unargmaxable.tolist(),
     }  # fmt: skip
     if planted is not None:
@@ -39,7 +39,7 @@ def main(name: str) -> None:
     print(json.dumps(row, ensure_ascii=False))
 
 
-def _peak() -> float:
+def peak_megabytes() -> float:
     """Peak resident memory of this process in MB (getrusage would count the parent's too)."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
