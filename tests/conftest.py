@@ -1,6 +1,7 @@
 """Shared by all tests. Being here puts this folder on the path, so that `models` is found."""
 
 import functools
+import gc
 import os
 import random
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import typer.testing
 
+from browsers import chromium  # noqa: F401  (a fixture, for all)
 from optional import skip_if_absent, skip_what_was_absent
 from slow import is_slow, slow_tests
 
@@ -18,6 +20,23 @@ from slow import is_slow, slow_tests
 # Triton is first imported, which other packages do.
 if not os.path.exists("/dev/nvidiactl"):
     os.environ.setdefault("TRITON_INTERPRET", "1")
+    # Few tests compile with Inductor, and little; its pool of processes would import torch anew.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+# Collecting imports every library, and all that is made stays: looking for garbage there found none
+# and took a third of the time. What is there when it ends is not looked at again.
+gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # else libraries complain of objects of theirs that are left at the end
+
 
 # Typer's runner makes all commands anew for every call, which takes longer than most calls do.
 # The program itself makes them once.

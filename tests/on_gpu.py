@@ -2,7 +2,7 @@
 
 Nothing has to be installed but torch, Triton, pytest and what the tests themselves import; tests of
 a package that is not there are skipped. Several files run at a time, each in its own process. The
-last line says what ran where, and how it ended.
+last line says what ran where, and how it ended. `python tests/on_gpu.py FILE …` runs these alone.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FILES = [*sorted(ROOT.glob("tests/nn/test_*.py")),
          ROOT / "tests/contributing/test_adding_a_loss.py",
          *sorted(ROOT.glob("tests/auditing/test_*gpu*.py")),
+         *sorted(ROOT.glob("tests/labels/test_*gpu*.py")),
          ROOT / "tests/auditing/test_torch_backend.py"]  # fmt: skip
 AT_A_TIME = max(1, min(6, (os.cpu_count() or 1) // 2))
 
@@ -82,7 +83,8 @@ def commit() -> str:
 def main() -> int:
     began = time.perf_counter()
     # The longest first, so that no process is left alone at the end.
-    files = sorted(FILES, key=lambda file: -file.stat().st_size)
+    given = [Path(name).resolve() for name in sys.argv[1:]]
+    files = sorted(given or FILES, key=lambda file: -file.stat().st_size)
     total = {"passed": 0, "failed": 0, "skipped": 0}
     with tempfile.TemporaryDirectory() as results, ThreadPoolExecutor(AT_A_TIME) as pool:
         for file, printed, written, seconds in pool.map(

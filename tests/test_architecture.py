@@ -40,6 +40,7 @@ ALLOWED = {
     "labels": {
         "core", "domain", "auditing", "auditing.certify", "auditing.proofs", "auditing.search",
     },
+    "retrieval": {"core", "domain", "auditing", "auditing.certify", "auditing.search"},
     "repair": {
         "core", "domain", "loading", "auditing", "auditing.certify", "auditing.proofs",
         "auditing.search", "reach",
@@ -50,18 +51,22 @@ ALLOWED = {
     },
     "nn": {"core", "domain", "auditing", "auditing.certify", "auditing.proofs"},
     "store": {"core", "auditing", "auditing.proofs", "labels"},
+    "workers": {
+        "core", "domain", "loading", "auditing", "auditing.certify", "auditing.proofs",
+    },
     "sweep": {
         "core", "domain", "loading", "auditing", "auditing.proofs", "auditing.search", "theory",
-        "store",
+        "store", "workers",
     },
     "draw": {"core", "domain", "auditing", "auditing.proofs", "theory", "report"},
     "report": {
         "core", "domain", "loading", "auditing", "auditing.certify", "auditing.proofs", "theory",
         "store", "labels",
     },
+    "check": {"core", "domain", "loading", "auditing", "auditing.proofs", "theory", "reach"},
     "web": {
         "core", "domain", "loading", "auditing", "auditing.certify", "auditing.proofs", "theory",
-        "reach", "store", "report",
+        "reach", "store", "report", "labels",
     },
 }  # fmt: skip
 EVERYWHERE = {"cli", ""}  # the commands, and uncork itself: they bring the rooms together
@@ -94,7 +99,7 @@ LIBRARIES = {
     "transformers": {"nn", "activations", "loading"},
     "onnx": {"loading", "save", "activations"},
     "onnxruntime": {"activations"},
-    "huggingface_hub": {"loading"},
+    "huggingface_hub": {"loading", "check"},
     "highspy": {"auditing", "reach", "repair"},
 }
 
@@ -110,20 +115,28 @@ CROSSING = {
     "auditing": {
         "Audit", "Options",
         "Verdict", "Mixture", "Proofs",
+        "Range", "Formula", "Interrupted",  # for workers: proofs that travel, and are put together
         "Certifier", "Recorder", "Device", "Backend",  # who else proposes has it certified
         "Tilted", "WholeNumbers", "Space", "Limit",  # for reach: the same search, other questions
-        "Balance", "Latent", "Products",  # for the certifier of label sets: the same bounds
+        "Balance", "Latent", "Products",  # for the certifiers of sets: the same bounds
+        "Absorber",
     },
-    "labels": {"LabelAudit", "SetVerdict"},
+    "workers": {"Decided", "Kept", "Lost", "Queue", "Call"},  # for sweeps
+    "labels": {
+        "LabelAudit", "SetVerdict",
+        "LabelSets", "LabelCertifier",  # a page asks about one set, and has its proof checked
+    },
     "reach": {"Outlook", "SearchedHead", "Surface", "Depths", "Programme"},
     "theory": {"LostClasses", "Spectrum"},
     "store": {"Store", "StoredAudit"},
-    "report": {"Shown", "Summary", "Blend"},  # a stored audit, as a report shows one
+    "report": {"Shown", "Summary", "ShownMixture"},  # a stored audit, as a report shows one
 }  # fmt: skip
 
 MOST_MODULES = 13  # beside one another in a folder: a dozen or so
 LARGER = {
-    "auditing/search": 14,  # one a proposer, and what they share
+    "core": 14,  # one a value that crosses rooms, and what they stand on
+    "auditing/certify": 15,  # each a small part of what is trusted
+    "auditing/search": 15,  # one a proposer, and what they share
     "cli/commands": sum(map(len, COMMANDS.values())),  # one a command
     "nn/heads": 16,  # one a kind of head, and what they share
 }

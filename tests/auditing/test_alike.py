@@ -16,20 +16,26 @@ from uncork.auditing.search.together import alike
 UNTRAINED = 500
 
 
-def untrained(bias: bool, domain: Domain) -> Head:
+def untrained(bias: bool, domain: Domain, apart: float = 1e-3) -> Head:
     """Rows on a sphere, and besides hundreds near the middle that training never touched."""
     rng = np.random.default_rng(0)
     weight = rng.standard_normal((900, 40))
     weight /= np.linalg.norm(weight, axis=1, keepdims=True)
-    weight[:UNTRAINED] = 0.05 * weight[0] + 1e-3 * rng.standard_normal((UNTRAINED, 40))
+    weight[:UNTRAINED] = 0.05 * weight[0] + apart * rng.standard_normal((UNTRAINED, 40))
     offsets = np.where(np.arange(900) < UNTRAINED, -0.3, 0.01 * rng.standard_normal(900))
     return Head(weight.astype(np.float32), offsets if bias else None, domain=domain)
 
 
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
 @pytest.mark.parametrize("domain", [Unbounded(), Box(100), Box(-0.3, np.inf)], ids=str)
-def test_a_few_mixtures_are_bent_to_all_classes_near_them(domain: Domain, bias: bool) -> None:
-    head = untrained(bias, domain)
+@pytest.mark.parametrize("apart", [1e-3, 1e-5])
+def test_a_few_mixtures_are_bent_to_the_classes_near_them(
+    domain: Domain, bias: bool, apart: float
+) -> None:
+    """To all of them where they are close: λ' tends to λ > 0. Further apart, some λ' would be
+    negative: of the 492 others 82 to 100 % are bent with rows 1e-3 apart (six heads, each domain,
+    with and without bias), so that at three in four something else than chance is wrong."""
+    head = untrained(bias, domain, apart)
     with np.errstate(all="ignore"):
         space = Space(head, domain, Backend(1))
         some = np.arange(8)
@@ -40,8 +46,9 @@ def test_a_few_mixtures_are_bent_to_all_classes_near_them(domain: Domain, bias: 
         assert len(found.pairs) == len(some)
         pairs = alike.bent(space, found.pairs, np.arange(8, UNTRAINED))
         leads = Certifier(head, domain).mixtures([t for t, _ in pairs], [m for _, m in pairs])
-    assert (leads >= 0).mean() > 0.95
-    assert len(pairs) > 0.5 * (UNTRAINED - 8)
+    assert (leads >= 0).all()
+    share = len(pairs) / (UNTRAINED - 8)
+    assert share == 1 if apart == 1e-5 else share > 0.75
 
 
 def test_a_class_that_can_win_is_bent_to_nothing() -> None:

@@ -24,6 +24,27 @@ def bulk_of(head: Head) -> Bulk:
     return Certifier(head).bulk
 
 
+def near_root(head: Head, seed: int) -> np.ndarray:
+    """Something like the inverse root of the covariance: off by a little, or by much."""
+    own = bulk_of(head).transform
+    rng = np.random.default_rng(seed)
+    shape = (head.features, head.features) if own is None else own.shape
+    noise = np.tril(rng.standard_normal(shape))
+    return noise if own is None else own + 10.0 ** -rng.integers(0, 17) * noise * np.abs(own).max()
+
+
+def test_a_root_that_is_no_root_is_not_used() -> None:
+    head = Head(np.random.default_rng(0).standard_normal((50, 3)))
+    own = bulk_of(head)
+    for wrong in (np.zeros((3, 3)), np.full((3, 3), np.nan), np.eye(4), 9 * np.eye(3)):
+        certifier = Certifier(head)
+        certifier.proposed_root = wrong
+        assert np.array_equal(certifier.bulk.transform, own.transform)
+    certifier = Certifier(head)
+    certifier.proposed_root = own.transform * (1 + 1e-9)
+    assert np.array_equal(certifier.bulk.transform, own.transform * (1 + 1e-9))
+
+
 def farthest(bulk: Bulk, direction: np.ndarray) -> float:
     """The largest multiple of `direction` that the bulk's argument still covers."""
     low, high = 0.0, 1.0
@@ -120,10 +141,14 @@ def test_the_mean_of_rows_and_bias_is_within_its_error(head: Head) -> None:
 
 
 @quick(300)
-@given(head=any_head)
-def test_the_bounds_on_the_whitened_rows_hold_in_fractions(head: Head) -> None:
+@given(head=any_head, seed=st.integers(0, 9))
+def test_the_bounds_on_the_whitened_rows_hold_in_fractions(head: Head, seed: int) -> None:
+    """Whoever found K: the certifier itself (seed 0), or somebody who may be wrong."""
+    certifier = Certifier(head)
     with np.errstate(all="ignore"):
-        bulk = bulk_of(head)
+        if seed:
+            certifier.proposed_root = near_root(head, seed)
+        bulk = certifier.bulk
     if bulk.transform is None or not np.isfinite([bulk.defect, bulk.offset, bulk.reach]).all():
         return
     centre = [Fraction(v) for v in bulk.centre.tolist()]
@@ -135,7 +160,7 @@ def test_the_bounds_on_the_whitened_rows_hold_in_fractions(head: Head) -> None:
         ]
         for row in head.rows(0, head.classes).tolist()
     ]
-    n, d = head.classes, head.features
+    n, d = head.classes, len(transform)
     assert max(sum(v * v for v in row) for row in whitened) <= Fraction(bulk.reach) ** 2
     mean = [sum(row[j] for row in whitened) / n for j in range(d)]
     assert sum(v * v for v in mean) <= Fraction(bulk.offset) ** 2

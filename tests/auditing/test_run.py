@@ -331,21 +331,27 @@ def test_stages_are_timed(whole: Audit) -> None:
 
 def test_progress_is_told_of_every_stage(head: Head) -> None:
     class Notes(Progress):
-        stages: list[tuple[str, int]] = []  # noqa: RUF012
-        steps = 0
+        def __init__(self) -> None:
+            self.stages: list[tuple[str, int | None]] = []
+            self.steps: list[int] = []
 
-        def stage(self, name: str, total: int) -> None:
+        def stage(self, name: str, total: int | None) -> None:
             self.stages.append((name, total))
+            self.steps.append(0)
 
         def advance(self, steps: int) -> None:
             assert steps >= 0
-            self.steps += steps
+            self.steps[-1] += steps
 
     notes = Notes()
-    audit(head, device="cpu", jobs=1, progress=notes)
-    assert notes.stages[0] == ("screening", head.classes)
-    assert "deciding" in [name for name, _ in notes.stages]
-    assert notes.steps >= head.classes
+    found = audit(head, device="cpu", jobs=1, progress=notes)
+    names = [name for name, _ in notes.stages]
+    assert names == ["preparing", "first guesses", "reflecting", "deciding"]
+    for (_, total), steps in zip(notes.stages, notes.steps, strict=True):
+        assert total is None or 0 < steps <= total  # never beyond the end
+    deciding = dict(notes.stages)["deciding"]
+    assert deciding is not None
+    assert len(found.unargmaxable) <= deciding < head.classes
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def offered(line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "answers"),
     [
-        ("uncork re", ["reach", "repair"]),
+        ("uncork re", ["retrieve", "reach", "repair"]),
         ("uncork audit --cert", ["--certificates"]),
         ("uncork audit --device c", ["cpu", "cuda"]),
         ("uncork count --format m", ["markdown"]),

@@ -26,7 +26,8 @@ PAIRS = [
 NO_FILES = {
     "NAME", "N", "SHARE", "SECONDS", "TEXT", "GROUP", "HOST:PORT", "NUMBER", "T", "K", "A,B",
     "A,B,…", "C", "R", "FOLDER", "LOGITS", "D", "S", "N,…", "D,…", "ALPHA", "ADDRESS", "PORT",
-    "text|markdown|csv|latex|json", "unargmaxable|iterations",
+    "text|markdown|csv|latex|json", "unargmaxable|iterations", "TOPIC", "OWNER/NAME",
+    "text|json|junit|sarif|github|markdown",
 }  # fmt: skip
 
 
@@ -42,7 +43,11 @@ def test_an_output_that_would_overwrite_an_input_is_refused(
     command, file = COMMANDS[name], tmp_path / "both.npz"
     file.write_bytes(b"an input")
     hint = parameters(command)[given].annotation
-    values = {output: str(file), given: value_for(marks(command, Reads)[given], hint, file)}
+    pairs = marks(command, Writes)[output].files is not None  # format=file, repeatable
+    values = {
+        output: [f"json={file}"] if pairs else str(file),
+        given: value_for(marks(command, Reads)[given], hint, file),
+    }
     with pytest.raises(UncorkError, match="would overwrite"):
         check_files(command, values)
     assert file.read_bytes() == b"an input"

@@ -18,8 +18,8 @@ from tests.sweep.test_sweep import InThisProcess
 from uncork.report.fleet_plots import plot_unargmaxable
 from uncork.store import Store
 from uncork.sweep import Task, sweep
-from uncork.sweep.lock import held
 from uncork.sweep.run import work_folder
+from uncork.workers.lock import held
 
 
 @pytest.fixture(scope="module")

@@ -229,3 +229,24 @@ def test_what_exact_arithmetic_gave_up_is_not_blamed_on_the_time_limit() -> None
     late = "the time limit of 170 s was reached"
     found.proofs.reasons[1] = f"{late} before anything new was decided: it is too short"
     assert auditing._why_left(found) == late
+
+
+def test_ctrl_c_in_a_check_keeps_the_audit(
+    run: Run, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checking = import_module("uncork.cli.commands.check")
+    source = tmp_path / "m.npz"
+    np.savez(source, weight=np.random.default_rng(0).normal(size=(30, 3)))
+
+    def pressed(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(checking, "run_checks", pressed)
+        done = run("check", source, "--jobs", 1)
+    assert (done.status, done.out) == (130, "")
+    assert "interrupted: 30 classes decided, 0 not; the same command with --resume" in done.err
+    assert len(partial(cache)) == 1
+    assert run("check", source, "--jobs", 1, "--resume").status in (0, 1)
+    assert partial(cache) == []

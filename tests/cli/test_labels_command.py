@@ -103,7 +103,7 @@ def test_the_same_question_is_stored_once(run: Run, model: Path, tmp_path: Path)
         ((), "which sets?"),
         (("--active", 1, "--containing", "1"), "which sets?"),
         (("--containing", "99"), "label 99 does not exist"),
-        (("--containing", "nothing"), "'nothing' is no label's name"),
+        (("--containing", "nothing"), "no label is called 'nothing'"),
         (("--active", 13), "sets of 13 labels"),
         (("--active", 1, "--threshold", "2"), "probability between 0 and 1"),
         (("--sets", "none.txt"), "none.txt"),

@@ -41,6 +41,8 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("option", SHARED)
 def test_an_option_means_the_same_in_every_command(run: Run, option: str) -> None:
     texts = {described(run, command).get(option) for command in COMMANDS} - {None}
+    # Which formats there are differs: a check is no table, and a table is no test.
+    texts = {re.sub(r"^[a-z]+(\|[a-z]+)+ ", "", str(text)) for text in texts}
     assert len(texts) == 1
 
 

@@ -114,12 +114,40 @@ def test_a_transformers_model_runs_over_text(run: Run, tmp_path: Path) -> None:
     found = ran.json()
     assert found["log_probabilities"]["contexts"] == 90
     assert (found["log_probabilities"]["rank"], found["bound"]) == (17, 17)
+    ran = run("rank", tmp_path, "--data", tmp_path / "text.txt", "--gradient", "--json", "-")
+    found = ran.json()
+    assert found["tokens"] == 20 * 11  # each word but a line's last has a next one
+    assert found["share"] == pytest.approx(np.sqrt(16 / 120), rel=0.2)
+
+
+def test_the_gradient_passes_as_far_as_the_head_is_wide(run: Run, folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(folder / "wide.npz", weight=rng.normal(size=(200, 24)))
+    states, targets = rng.normal(size=(50, 24)), rng.integers(0, 200, 50)
+    np.savez(folder / "tokens.npz", hidden=states, targets=targets)
+    np.save(folder / "states.npy", states)
+    np.save(folder / "targets.npy", targets)
+    one = run("rank", folder / "wide.npz", "--gradient", "--hidden", folder / "tokens.npz",
+              "--json", "-").json()  # fmt: skip
+    two = run("rank", folder / "wide.npz", "--gradient", "--hidden", folder / "states.npy",
+              "--targets", folder / "targets.npy", "--json", "-").json()  # fmt: skip
+    assert one == two
+    assert one["rank"] == 24
+    assert one["expected_share_of_a_random_gradient"] == pytest.approx(np.sqrt(24 / 200), rel=0.02)
+    text = run("rank", folder / "wide.npz", "--gradient", "--hidden", folder / "tokens.npz",
+               "--output", "entmax").out  # fmt: skip
+    assert "can be followed" in text
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["nowhere.npy"], "does not exist"),
+        (["head.npz", "--gradient"], "--gradient needs tokens"),
+        (["head.npz", "--gradient", "--hidden", "hidden.npy"], "which array holds the targets"),
+        (["head.npz", "--targets", "hidden.npy"], "--targets is for --gradient"),
+        (["head.npz", "--gradient", "--plot", "a.png"], "--gradient draws nothing"),
+        (["head.npz", "--gradient", "--output", "entmax", "--alpha", "1"], "alpha 1: expected"),
         (["head.npz", "--hidden", "logits.npy"], "expected contexts × 24 features"),
         (["head.npz", "--hidden", "hidden.npy", "--data", "hidden.npy"], "use one of them"),
         (["logp.npy", "--contexts", "1"], "--contexts 1: expected two or more"),

@@ -157,7 +157,7 @@ def test_the_table_names_the_weight_and_marks_the_doubtful(
 def test_a_sweep_says_doubts_above_its_table_and_stores_them(
     run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("uncork.sweep.engines.open_engine", lambda *settings: InThisProcess())
+    monkeypatch.setattr("uncork.workers.engines.open_engine", lambda *settings: InThisProcess())
     (tmp_path / "models.toml").write_text('[[model]]\nsource = "model.npz"\nname = "mine"\n')
     command = ["sweep", tmp_path / "models.toml", "--store", tmp_path / "s.db"]
     ran = run(*command)

@@ -15,6 +15,10 @@ def test_the_tables_of_linear_losses_are_those_that_were_measured():
     assert nn_gpu_table.table(results) in page
     assert nn_gpu_table.small(results) in page
     assert nn_gpu_table.errors(of_errors) in page
+    peers = json.loads(nn_gpu_table.RESULTS.with_name("nn_gpu_peers.json").read_text("utf-8"))
+    assert nn_gpu_table.table(peers) in page
+    assert nn_gpu_table.of_transforms(peers) in page
+    assert all(f"- {name}: {what}" in page for name, what in peers["peers"].items())
 
 
 def test_the_table_of_heads_is_the_one_that_was_measured():

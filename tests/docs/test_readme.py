@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import runpy
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,14 +20,15 @@ DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text("utf-8")
 
 
-def test_its_example_and_the_reference_are_what_the_program_says() -> None:
+def test_its_example_and_the_reference_are_what_the_program_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`make docs-reference` writes them anew; times are not compared."""
     recogniser()
-    ran = subprocess.run(
-        [sys.executable, str(DOCS / "generated.py"), "--check"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    monkeypatch.setattr(sys, "argv", ["generated.py", "--check"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(DOCS / "generated.py"), run_name="__main__")
+    assert ended.value.code == 0, capsys.readouterr().out
 
 
 def test_it_is_short_and_the_install_comes_early() -> None:
@@ -67,11 +68,12 @@ def test_its_other_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     make_small_model(tmp_path / "model.onnx")
     lines = re.findall(r"`uncork ([^`]*model\.onnx[^`]*)`", README)
     assert {line.split()[0] for line in lines} == {
-        "audit", "verify", "reach", "labels", "repair",
+        "audit", "verify", "reach", "labels", "repair", "check",
     }  # fmt: skip
     for line in lines:
         ran = CliRunner().invoke(app, shlex.split(line), prog_name="uncork", catch_exceptions=False)
-        assert ran.exit_code == 0, f"{line}: {ran.output}"
+        fails = line.startswith("check")  # as it says: one class of this head is lost
+        assert ran.exit_code == fails, f"{line}: {ran.output}"
     assert {"proofs.npz", "repaired.onnx"} <= {path.name for path in tmp_path.iterdir()}
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +19,6 @@ from uncork.cli import app
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass
@@ -47,19 +44,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Site:
 def site(built: Site) -> Path:
     assert (built.folder / "index.html").exists(), built.messages
     return built.folder
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    program = next(filter(None, map(shutil.which, _NAMES)), None)
-    if program is None:
-        assert not os.environ.get("UNCORK_NEEDS_CHROMIUM"), "Chromium was not installed"
-        pytest.skip("there is no Chromium here (Debian: apt-get install chromium)")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

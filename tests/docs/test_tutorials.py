@@ -100,6 +100,12 @@ def test_deciding_label_sets() -> None:
     assert not len(names["found"].undecided)
 
 
+def test_finding_what_no_query_finds() -> None:
+    names = run(DOCS / "tutorials" / "retrieval.md")
+    assert len(names["lost"]) == 60
+    assert Path("even.npy").exists()
+
+
 def test_no_tutorial_is_left_out() -> None:
     pages = {page.name for page in (DOCS / "tutorials").glob("*.md")}
-    assert pages == {"audit.md", "sparse.md", "bottleneck.md", "label-sets.md"}
+    assert pages == {"audit.md", "sparse.md", "bottleneck.md", "label-sets.md", "retrieval.md"}

@@ -53,13 +53,13 @@ def test_every_kind_of_file_gives_the_same_sets(tmp_path: Path, kind: str) -> No
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("sets.txt", "a,x\n", "line 1: 'x' is no label's name"),
+        ("sets.txt", "a,x\n", "line 1: no label is called 'x'"),
         ("sets.txt", "9\n", "label 9 does not exist"),
         ("sets.txt", "", "no label set"),
         ("sets.json", "{}", "list of lists"),
         ("sets.json", "[", "damaged"),
         ("sets.npy", "hello", "damaged"),
-        ("sets.svm", "x,1 2:3\n", "no label numbers"),
+        ("sets.svm", "x,1 2:3\n", "expected label numbers"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(

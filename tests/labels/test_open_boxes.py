@@ -9,7 +9,7 @@ from uncork import Box, Head
 from uncork.auditing.backend import choose_backend
 from uncork.labels import LabelSets, SetVerdict, decide_sets
 from uncork.labels.certify import LabelCertifier
-from uncork.labels.search import LabelSearch, Proposed
+from uncork.labels.search import Asker, LabelSearch, Proposed
 
 
 def head_behind_relu(lower: float = 0.0, upper: float = np.inf) -> Head:
@@ -33,7 +33,7 @@ def test_a_base_and_one_step_decide_nearly_all_singles(lower: float, upper: floa
         return np.asarray(certifier.witnesses(signs, proposed.u) > 0)
 
     sets = LabelSets.of_size(300, 1)
-    assert len(search._guess(sets.signs, np.arange(300), settle)) <= 30
+    assert len(search._guess(np.arange(300), Asker(sets.signs, settle))) <= 30
 
 
 @pytest.mark.parametrize("size", [1, 2])

@@ -29,10 +29,12 @@ from types import FrameType
 
 import numpy as np
 from samples import SAMPLES, source
+from vector_samples import VECTOR_SAMPLES, read_everything
 
-from uncork import Audit, Box, Head, Image, UncorkError, audit, verify
+from uncork import Audit, Box, Head, Image, Items, UncorkError, audit, verify
 from uncork.activations.recording import State
 from uncork.activations.statistics import Statistics
+from uncork.auditing.own_rows import audit_items
 from uncork.domain.file import read_domain, write_domain
 from uncork.labels import LabelSets, decide_sets
 from uncork.labels.archive import read_label_audit, write_label_audit
@@ -79,6 +81,15 @@ def checks(folder: Path) -> dict[str, tuple[Path, Check]]:
         path.parent.mkdir()
         make(path)
         found[name] = path, _show_and_load
+    for name, make in VECTOR_SAMPLES.items():
+        path = folder / f"vectors-{name.replace('.', '-')}" / name
+        path.parent.mkdir()
+        make(path)
+        found[name] = path, read_everything
+    items = Items(np.vstack([_tie_heavy_head().weight[:12], np.zeros((1, 3))]), "cosine")
+    audit_items(items).save(folder / "items.npz")
+    found["items.npz"] = folder / "items.npz", lambda path: (
+        verify(Audit.load(path, items), items).ok and None)  # fmt: skip
     head = _tie_heavy_head()
     seen = head.replace(domain=Image(Box(0, 1), np.eye(3) + 0.5, np.ones(3)))
     for name, each in (("certificates.npz", head), ("image certificates.npz", seen)):

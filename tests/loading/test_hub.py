@@ -14,11 +14,11 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
-from hub_server import COMMIT, Hub, serving
 from huggingface_hub import constants
 from safetensors.numpy import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from hub_server import COMMIT, Hub, serving
 from uncork import UncorkError
 from uncork.domain import LayerNorm
 from uncork.loading import find, load

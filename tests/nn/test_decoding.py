@@ -1,4 +1,4 @@
-"""Log-probabilities for decoding: the fast ways on CPU give what the plain ones give."""
+"""Log-probabilities for decoding: the fast ways, on CPU and by kernels, give what plain ones do."""
 
 import pytest
 
@@ -6,6 +6,8 @@ torch = pytest.importorskip("torch")
 
 import uncork.nn.functional as F  # noqa: E402
 from uncork import UncorkError  # noqa: E402
+
+from .with_kernels import DEVICE, MARKS, kernels_on  # noqa: E402
 
 ALPHAS = [1.25, 1.5, 2.0, 3.0]
 WIDTHS = [7, 600, 2053]  # narrow; few groups; many of them and a tail
@@ -113,4 +115,94 @@ def test_a_step_of_beam_search_is_the_same_from_each_beams_best():
     z, scores = rows(2053, torch.float64), torch.linspace(-2, 0, 6).double().unsqueeze(1)
     torch.testing.assert_close(
         from_best(z, scores, 2, F.log_entmax_topk), from_all(z, scores, 2, F.log_entmax)
+    )
+
+
+def with_odd_rows(width):
+    """`rows`, and one masked entirely, one with NaN, one with ties, one off every support."""
+    z = torch.cat([rows(width), rows(width)[:4]])
+    z[6] = -torch.inf
+    z[7, 2] = torch.nan
+    z[8, :3] = z[8].max() + 1
+    z[9] -= 100
+    return z
+
+
+def by_kernels(marked):
+    for mark in MARKS:
+        marked = mark(marked)
+    return marked
+
+
+def as_exact(found, exact, z, k):
+    """Values to the last bits of p where a logarithm is steep; any order among ties."""
+    torch.testing.assert_close(
+        z.gather(-1, found.indices), z.topk(k).values, atol=0, rtol=0, equal_nan=True
+    )
+    expected = exact.gather(-1, found.indices).float()
+    torch.testing.assert_close(
+        found.values.exp(), expected.exp(), atol=2e-6, rtol=1e-4, equal_nan=True
+    )
+    assert torch.equal(found.values == -torch.inf, expected == -torch.inf)
+
+
+@by_kernels
+@pytest.mark.parametrize("alpha", [1.01, *ALPHAS])
+@pytest.mark.parametrize("width", [7, 601])
+def test_kernels_give_the_best_classes_in_one_pass(alpha, width):
+    z, k = with_odd_rows(width), 5
+    with kernels_on():
+        found = F.log_entmax_topk(z.to(DEVICE), k, alpha)
+        relu = F.log_alpha_relu_topk(z.to(DEVICE), k, max(alpha, 1.25), 0.2)
+    as_exact(F.LogTopK(*(one.cpu() for one in found)), F.log_entmax(z.double(), alpha), z, k)
+    exact = plain_log_alpha_relu(z.double(), max(alpha, 1.25), 0.2)
+    as_exact(F.LogTopK(*(one.cpu() for one in relu)), exact, z, k)
+
+
+@by_kernels
+@pytest.mark.parametrize("alpha", [1.01, *ALPHAS])
+def test_a_kernel_writes_all_log_probabilities_in_one_pass(alpha, width):
+    z = with_odd_rows(width)[[0, 1, 3, 6, 7]]
+    with kernels_on():
+        found = F.log_entmax(z.to(DEVICE), alpha).cpu()
+    expected = F.log_entmax(z.double(), alpha).float()
+    torch.testing.assert_close(found.exp(), expected.exp(), atol=2e-6, rtol=1e-4, equal_nan=True)
+    assert found[4].isnan().all()
+    assert (found[3] == -torch.inf).all()
+
+
+@by_kernels
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_a_kernel_writes_all_scores_of_alpha_relu(alpha):
+    z = with_odd_rows(601)
+    with kernels_on():
+        found = F.log_alpha_relu(z.to(DEVICE), alpha, 0.2).cpu()
+    expected = plain_log_alpha_relu(z.double(), alpha, 0.2).float()
+    torch.testing.assert_close(found.exp(), expected.exp(), atol=2e-6, rtol=1e-4, equal_nan=True)
+    assert torch.equal(found == -torch.inf, expected == -torch.inf)
+
+
+@pytest.mark.parametrize("alpha", [1.1, 1.25, 1.5])
+def test_entries_sorted_out_of_many_groups_are_those_of_the_row(alpha, monkeypatch):
+    from uncork.nn.transforms import grouped
+
+    z = rows(2053)[[0, 2, 3, 4, 5]]
+    expected = F.log_entmax(z.double(), alpha)
+    monkeypatch.setattr(grouped, "_MANY", 1)
+    monkeypatch.setattr(grouped, "_KEEP_AT_MOST", 1)
+    found = F.log_entmax(z, alpha)
+    torch.testing.assert_close(found.exp(), expected.exp().float(), atol=1e-6, rtol=1e-5)
+    held_to_topk(F.log_entmax_topk(z, 3, alpha), expected.float(), z, 3)
+
+
+@by_kernels
+def test_sixteen_bits_and_any_dimension_by_kernels():
+    z = (rows(600) + torch.arange(600) * 0.01).to(torch.bfloat16)
+    with kernels_on():
+        found = F.log_entmax_topk(z.t().to(DEVICE), 3, dim=0)
+    expected = F.log_entmax_topk(z, 3)
+    assert found.values.dtype == torch.bfloat16
+    torch.testing.assert_close(found.values.cpu().t(), expected.values, atol=0.02, rtol=0.02)
+    torch.testing.assert_close(
+        z.gather(1, found.indices.cpu().t()), z.gather(1, expected.indices), atol=0, rtol=0
     )

@@ -28,5 +28,7 @@ def test_one_class_one_row_and_many_compile_for_a_gpu(tmp_path):
         "reduce_kernel", "prepare_kernel", "losses_kernel", "residual_kernel",
         "entmax_residual_kernel", "wide_residual_kernel", "refined_rows_kernel",
         "exact_residual_kernel", "normaliser_kernel", "linked_residual_kernel",
-        "mix_kernel", "mix_backward_kernel",
+        "piecewise_residual_kernel", "mix_kernel", "mix_backward_kernel", "entmax_best_kernel",
+        "alpha_relu_best_kernel", "log_alpha_relu_kernel", "pieces_table_kernel",
+        "slopes_gradient_kernel",
     }  # fmt: skip

@@ -204,3 +204,16 @@ def test_vocabularies_of_half_a_million():
     for dtype in (torch.float32, torch.bfloat16):
         z = torch.randn(3, 512_000, device="cuda").to(dtype)
         assert_near(F.entmax(z, 1.5).cpu(), F.entmax(z.double().cpu(), 1.5), dtype)
+
+
+@pytest.mark.parametrize("alpha", [1.05, 1.5, 2.0, 5.0])
+def test_normmax_is_solved_by_the_kernel_of_entmax(alpha, width):
+    z = logits(3, width, 1.0)
+    z[1, ::3] = -torch.inf
+    z[2] = -torch.inf
+    with kernels_on():
+        p = F.normmax(z, alpha)
+        by_row = F.normmax(z, torch.full((3, 1), alpha, device=DEVICE))
+    exact = F.normmax(z.double().cpu(), alpha)
+    assert_near(p.cpu(), exact)
+    assert_near(by_row.cpu(), exact)

@@ -130,13 +130,22 @@ def test_no_tensor_of_all_rows_and_classes_is_made(name):
     assert largest.most <= 6 * CLASSES
 
 
-@every_head
-@pytest.mark.parametrize(
-    "dtype", [pytest.param(dtype, marks=MARKS) for dtype in (torch.float32, torch.bfloat16)]
-)
-@pytest.mark.slow
-def test_kernels_equal_their_twin(name, dtype):
+KERNELS = [
+    pytest.param(dtype, shift, marks=MARKS)
+    for dtype, shift in (
+        (torch.float32, 0.0), (torch.bfloat16, 0.0), (torch.float32, 60.0), (torch.float32, -60.0),
+    )
+]  # fmt: skip
+
+
+def held_to_float64(name, dtype, shift):
+    """Kernels' loss and gradients, of logits far from zero too: there rows are added up relative to
+    their largest."""
     head, hidden, target = made(name, dtype, DEVICE)
+    with torch.no_grad():
+        head.bias += shift
+        if name == "plif":
+            head.bias[::2] -= shift  # and on pieces
     with kernels_on():
         mine = head.loss(hidden, target)
         got = slopes(mine, head, hidden)
@@ -144,8 +153,35 @@ def test_kernels_equal_their_twin(name, dtype):
     exact.load_state_dict({key: one.cpu().double() for key, one in head.state_dict().items()})
     wide = hidden.detach().cpu().double().requires_grad_()
     truth = expected(exact, wide, target.cpu())
-    tolerance = 2e-6 if dtype == torch.float32 else 2e-2
+    tolerance = (2e-6 if dtype == torch.float32 else 2e-2) * (1 + abs(shift) / 8)
     assert abs(float(mine.detach()) - float(truth.detach())) <= tolerance * 10
     for one, other in zip(got, slopes(truth, exact, wide), strict=True):
         error = (one.cpu().double() - other).norm()
         assert error <= 4 * tolerance * other.norm() + 1e-7, float(error / other.norm())
+
+
+@every_head
+@pytest.mark.parametrize(("dtype", "shift"), KERNELS)
+@pytest.mark.slow
+def test_kernels_equal_their_twin(name, dtype, shift):
+    held_to_float64(name, dtype, shift)
+
+
+@pytest.mark.parametrize(("dtype", "shift"), KERNELS[:2])
+def test_more_pieces_than_one_program_takes_equal_their_twin(dtype, shift, monkeypatch):
+    from uncork.nn.kernels import links
+
+    monkeypatch.setattr(links, "MOST_PIECES", 1)
+    held_to_float64("plif", dtype, shift)
+
+
+@pytest.mark.parametrize("dtype", [pytest.param(torch.float32, marks=MARKS)])
+def test_nan_in_a_row_reaches_a_slope(dtype):
+    head, hidden, target = made("plif", dtype, DEVICE)
+    hidden = hidden.detach().clone()
+    hidden[1, 0] = torch.nan
+    with kernels_on():
+        loss = head.loss(hidden, target)
+        (found,) = torch.autograd.grad(loss, head.slopes)
+    assert loss.isnan()
+    assert found.isnan().any()

@@ -127,3 +127,19 @@ def test_what_make_quick_leaves_out_is_there() -> None:
     listed = [line.split("::") for line in slow_tests() if "::" in line]
     found = [name for file, name in listed if f"def {name}(" in names.get(file, "")]
     assert len(found) > 0.8 * len(listed), "tests/slow.txt is out of date: see tests/slow.py"
+
+
+def test_what_everybody_gets_is_what_an_audit_imports() -> None:
+    """A dependency that only other commands need belongs into an extra."""
+    rooms = ("core", "domain", "loading", "auditing", "report", "cli")
+    source = ROOT / "src" / "uncork"
+    text = "\n".join(
+        path.read_text(encoding="utf-8") for room in rooms for path in (source / room).rglob("*.py")
+    )
+    imported = set(re.findall(r"^\s*(?:import|from) (\w+)", text, re.M))
+    needed = {
+        re.split(r"[>=<; ]", line)[0].replace("-", "_")
+        for line in PROJECT["project"]["dependencies"]
+    }
+    assert needed - {"tomli"} <= imported  # sweeps and checks read TOML, before Python 3.11
+    assert "tomli" in (source / "check" / "conditions.py").read_text(encoding="utf-8")

@@ -165,8 +165,8 @@ class TestInstalled:
 
 
 EXTRA_LIBRARIES = {
-    "alembic", "fastapi", "h11", "matplotlib", "onnx", "sqlalchemy", "store", "torch", "triton",
-    "uvicorn",
+    "alembic", "distributed", "fastapi", "h11", "matplotlib", "onnx", "sqlalchemy", "store",
+    "torch", "triton", "uvicorn",
 }  # fmt: skip
 # Prints a JSON object: each module that cannot be imported → the library or extra that is missing.
 IMPORT_ALL = r"""

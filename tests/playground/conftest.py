@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +10,6 @@ from typing import Any
 import pytest
 
 from uncork.web.playground import standalone
-
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass
@@ -31,21 +27,6 @@ class Watched:
         self.page.goto(path.as_uri() + fragment)
         self.page.wait_for_selector("html[data-ready=yes]")
         return self
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    from playwright.sync_api import expect, sync_playwright
-
-    expect.set_options(timeout=30_000)
-    program = next(filter(None, map(shutil.which, _NAMES)), None)
-    if program is None:
-        assert not os.environ.get("UNCORK_NEEDS_CHROMIUM"), "Chromium was not installed"
-        pytest.skip("there is no Chromium here (Debian: apt-get install chromium)")
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

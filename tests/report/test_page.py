@@ -84,11 +84,11 @@ def test_the_page_carries_verdicts_margins_and_who_steals_a_place(page: str) -> 
     assert all(margin > 0 for margin in margins[:4])
     assert all(margin <= 0 for margin in margins[4:])
     assert unpacked(data["norms"], "<f4") == pytest.approx([2**0.5] * 4 + [0.1] * 2)
-    blends = data["blends"]
-    assert unpacked(blends["of"], "<i4") == [4, 5]
-    shares = unpacked(blends["shares"], "<f4")
-    assert set(unpacked(blends["classes"], "<i4")) <= {0, 1, 2, 3}
-    assert len(shares) == sum(unpacked(blends["counts"], "u1"))
+    mixtures = data["mixtures"]
+    assert unpacked(mixtures["of"], "<i4") == [4, 5]
+    shares = unpacked(mixtures["shares"], "<f4")
+    assert set(unpacked(mixtures["classes"], "<i4")) <= {0, 1, 2, 3}
+    assert len(shares) == sum(unpacked(mixtures["counts"], "u1"))
 
 
 def test_neighbours_are_those_that_an_exhaustive_search_finds() -> None:

@@ -48,12 +48,16 @@ def test_a_read_only_store_is_noticed_before_the_work(
 
 @pytest.mark.parametrize(
     ("how", "message"),
-    [(READ_ONLY, "it is read-only"), (CLOSED, "the server (ended|accepts no) connection")],
+    # Whether a connection is ended while it is in use is chance, and said as it happened.
+    [
+        (READ_ONLY, "it is read-only|the server ended the connection"),
+        (CLOSED, "the server (ended the|accepts no) connection"),
+    ],
 )
 def test_a_store_that_stops_during_a_sweep_is_one_line_and_loses_nothing(
     database: str, tmp_path: Path, how: str, message: str
 ) -> None:
-    sizes = [40, *[1500] * 7]
+    sizes = [40, *[1500] * 40]  # more than can be decided before the store stops
     (tmp_path / "m.toml").write_text(
         "".join(
             f'[[model]]\nsource = "random:normal,{size}x20,seed={seed}"\n'

@@ -24,12 +24,12 @@ from uncork.auditing.search.reference import braid_reflect
 from uncork.core.errors import UncorkError
 from uncork.store import Store
 from uncork.sweep import read_manifest, sweep
-from uncork.sweep.engines import open_engine, stop
-from uncork.sweep.finished_ranges import Kept
-from uncork.sweep.lock import held
 from uncork.sweep.manifest import Task
 from uncork.sweep.run import work_folder
 from uncork.theory.random_heads import random_head
+from uncork.workers.engines import open_engine, stop
+from uncork.workers.finished_ranges import Kept
+from uncork.workers.lock import held
 
 
 class InThisProcess(Executor):
@@ -309,8 +309,8 @@ def test_a_lost_worker_process_is_no_failure_of_a_model(
         made.deaths = tmp_path
         return made
 
-    monkeypatch.setattr("uncork.sweep.run.local_processes", pool)
-    monkeypatch.setattr("uncork.sweep.run._TRIES", 1)  # each takes a second
+    monkeypatch.setattr("uncork.workers.queue.local_processes", pool)
+    monkeypatch.setattr("uncork.workers.queue.TRIES", 1)  # each takes a second
     check_lost_workers(pool(1), tmp_path, calm=4)
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import socket
 import threading
 import time
@@ -17,25 +15,9 @@ import pytest
 from tests.web.browsing import HOSTILE, HOSTILE_READING, Watched
 
 import uncork
+from uncork.labels import LabelSets, decide_sets
 from uncork.store import Store
 from uncork.theory.random_heads import random_head
-
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    from playwright.sync_api import expect, sync_playwright
-
-    expect.set_options(timeout=30_000)
-    program = next(filter(None, map(shutil.which, _NAMES)), None)
-    if program is None:
-        assert not os.environ.get("UNCORK_NEEDS_CHROMIUM"), "Chromium was not installed"
-        pytest.skip("there is no Chromium here (Debian: apt-get install chromium)")
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -85,8 +67,22 @@ def store_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         head = random_head(len(HOSTILE), 2, seed=5).replace(labels=HOSTILE, source="gone.npz")
         audit = uncork.audit(head.replace(reading=HOSTILE_READING), jobs=1)
         store.save(audit, name=HOSTILE[0], group=HOSTILE[2], certificates="\x00")
+        _label_audits(store, folder)
         store.record_failure(HOSTILE[1], HOSTILE[0], name=HOSTILE[2])
     return path
+
+
+def _label_audits(store: Store, folder: Path) -> None:
+    """Pairs and a question about a file that is there; sets of hostile labels of one that is
+    not."""
+    head = uncork.load(str(folder / "step0.npz")).replace(source=str(folder / "step0.npz"))
+    pairs = LabelSets.sample(60, 2, 150).joined(LabelSets.question(60, [7], [8]))
+    store.save_label_audit(decide_sets(head, pairs, jobs=1), name="pairs")
+    hostile = random_head(len(HOSTILE), 2, bias=True, seed=5).replace(
+        labels=HOSTILE, source="gone.npz", reading=HOSTILE_READING
+    )
+    every = LabelSets.of_size(len(HOSTILE), 1).joined(LabelSets.of(len(HOSTILE), [range(16)]))
+    store.save_label_audit(decide_sets(hostile, every, jobs=1), name=HOSTILE[0])
 
 
 @pytest.fixture(scope="module")

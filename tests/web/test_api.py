@@ -45,6 +45,10 @@ PATHS = (
     "/api/experiments",
     "/api/failures",
     "/api/groups",
+    "/api/label-audits",
+    "/api/label-audits/{label_audit_id}",
+    "/api/label-audits/{label_audit_id}/sets",
+    "/api/label-audits/{label_audit_id}/sets/{set_id}",
     "/api/results",
     "/api/unargmaxable",
 )
@@ -593,11 +597,12 @@ def test_the_api_answers_as_described(description: Any, path: str) -> None:
 def test_the_api_answers_as_described_about_what_is_there(
     description: Any, path: str, audit: int
 ) -> None:
-    parts: dict[str, Any] = {"path_parameters": {"audit_id": audit, "class_id": 7}}
+    there = {"audit_id": audit, "class_id": 7, "label_audit_id": 1 + audit // 4, "set_id": 7}
+    parts: dict[str, Any] = {
+        "path_parameters": {name: there[name] for name in there if f"{{{name}}}" in path}
+    }
     if "{" not in path:
         parts = {"query": {"before": 1, "after": audit}}
-    elif "class_id" not in path:
-        del parts["path_parameters"]["class_id"]
     ask_often(description[path]["GET"], schemathesis.GenerationMode.POSITIVE, **parts)
 
 

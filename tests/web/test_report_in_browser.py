@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from uncork import Head
 from uncork.auditing.proofs.proofs import Proofs
 from uncork.auditing.proofs.verdict import Mixture
 from uncork.auditing.result import Audit
+from uncork.core.reading import Reading
+from uncork.core.words import ITEMS
 from uncork.reach.outlooks import Outlook
 from uncork.report.page import write_report
 from uncork.theory.random_heads import random_head
@@ -398,3 +401,29 @@ def test_small_and_empty_heads_have_a_report_too(watch: Watch, tmp_path: Path) -
         assert sentence in page.inner_text("h1")
         page.click(".row >> nth=0")
         page.wait_for_selector("dialog[open]")
+
+
+def test_an_index_is_spoken_of_as_items_and_queries_and_labels_stay_as_they_are(
+    watch: Watch, tmp_path: Path
+) -> None:
+    labels = [f"class {i}, input" for i in range(40)]
+    head = random_head(40, 3, seed=1).replace(labels=labels, source="things")
+    head.reading = Reading("vectors", words=ITEMS.name)
+    audit = made_up(head)
+    size = len(audit.unargmaxable)
+    near = Outlook(
+        audit.unargmaxable, np.full(size, 0.2), np.full(size, 0.3), np.full(size, 2),
+        np.full(size, 3), np.full(size, 0.5), fingerprint=head.fingerprint,
+    )  # fmt: skip
+    write_report(audit, tmp_path / "items.html", outlook=near)
+    page = opened(watch, tmp_path / "items.html")
+    expect(page.locator("h1")).to_have_text(
+        "10 of the 40 items can never be retrieved first, whatever the query."
+    )
+    page.click(".row >> nth=0")
+    page.wait_for_selector("dialog[open]")
+    said = page.locator("dialog").inner_text() + page.locator("body").inner_text()
+    assert re.search(r"class \d+, input", said)
+    said = re.sub(r"class \d+, input", "", said)
+    assert not re.findall(r"\b(class|classes|inputs?|(?:un)?argmaxable)\b", said, re.IGNORECASE)
+    assert "The items that steal" in said

@@ -231,6 +231,9 @@ PAGES = (
     ("/compare?before=1&after=3", "#changes tbody tr"),
     ("/audits/1/classes/3", "#class table"),
     ("/docs", ".path"),
+    ("/label-audits", "#audits tbody tr"),
+    ("/label-audits/2", "#sets tbody tr"),
+    ("/label-audits/1/sets/0", "#set table"),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import threading
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 _LARGE = (".safetensors", ".bin", ".gguf", ".onnx", ".npz")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -31,6 +32,16 @@ class Request:
 
 
 @dataclass
+class Commit:
+    """What somebody sent: into which repository, whether as a pull request, and the files."""
+
+    repository: str
+    pull_request: bool
+    summary: str
+    files: dict[str, bytes]
+
+
+@dataclass
 class Hub:
     """Repositories by name, and how the server is to misbehave."""
 
@@ -43,6 +54,7 @@ class Hub:
     status: int = 200  # other than 200: the answer to everything
     tampered: set[str] = field(default_factory=set)
     extra_siblings: list[dict] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
     commit: str = COMMIT
     url: str = ""
 
@@ -67,6 +79,40 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self._answer(body=True)
+
+    def do_POST(self) -> None:
+        """Commits: which way each file is to be sent (small ones with the commit), then all."""
+        url = urlsplit(self.path)
+        path, data = unquote(url.path), self.rfile.read(int(self.headers["Content-Length"]))
+        token = self.headers.get("authorization", "")
+        self.request_ = Request("POST", path, "", token)
+        self.hub.requests.append(self.request_)
+        name, _, rest = path.removeprefix("/api/models/").partition("/preupload/")
+        headers = {"Content-Type": "application/json"}
+        if not token.startswith("Bearer "):
+            return self._plain(401, {"X-Error-Message": "who are you?"}, b"{}", True)
+        if path == "/api/validate-yaml":  # the client has a card's metadata looked at first
+            return self._plain(200, headers, b'{"errors": [], "warnings": []}', True)
+        if rest:
+            asked = json.loads(data)["files"]
+            modes = [
+                {"path": one["path"], "uploadMode": "regular", "shouldIgnore": False}
+                for one in asked
+            ]
+            return self._plain(200, headers, json.dumps({"files": modes}).encode(), True)
+        name, _, _ = path.removeprefix("/api/models/").partition("/commit/")
+        lines = [json.loads(line) for line in data.splitlines()]
+        files = {
+            line["value"]["path"]: base64.b64decode(line["value"]["content"])
+            for line in lines
+            if line["key"] == "file"
+        }
+        is_request = parse_qs(url.query).get("create_pr") == ["1"]
+        self.hub.commits.append(Commit(name, is_request, lines[0]["value"]["summary"], files))
+        address = f"{self.hub.url}/{name}"
+        answer = {"commitUrl": f"{address}/commit/{COMMIT}", "commitOid": COMMIT,
+                  "pullRequestUrl": f"{address}/discussions/1"}  # fmt: skip
+        self._plain(200, headers, json.dumps(answer).encode(), True)
 
     def _answer(self, body: bool) -> None:
         hub = self.hub

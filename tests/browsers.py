@@ -1,0 +1,27 @@
+"""A real Chromium, for the tests of whatever is looked at in one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """For a file and no longer: while it is open, nothing else here can run an event loop."""
+    program = next(filter(None, map(shutil.which, _NAMES)), None)
+    if program is None:
+        assert not os.environ.get("UNCORK_NEEDS_CHROMIUM"), "Chromium was not installed"
+        pytest.skip("there is no Chromium here (Debian: apt-get install chromium)")
+    playwright = pytest.importorskip("playwright.sync_api")
+    playwright.expect.set_options(timeout=30_000)
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
