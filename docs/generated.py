@@ -30,8 +30,8 @@ EXAMPLE = "uncork audit ch_PP-OCRv4_rec_infer.onnx --report demo-report.html"
 PACKAGE = ROOT / "src" / "uncork"
 # Rooms in the order of the page: what crosses them first, the commands last.
 ROOMS = (
-    "core", "domain", "loading", "auditing", "reach", "repair", "save", "theory", "nn",
-    "activations", "store", "sweep", "draw", "report", "web", "cli",
+    "core", "domain", "loading", "auditing", "reach", "labels", "repair", "save", "theory", "check",
+    "nn", "activations", "store", "sweep", "draw", "report", "web", "cli",
 )  # fmt: skip
 _WIDTH = "96"
 _PLAIN = {"COLUMNS": _WIDTH, "TERMINAL_WIDTH": _WIDTH, "NO_COLOR": "1", "TERM": "dumb"}
