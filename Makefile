@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CODE := $(wildcard src tests benchmarks examples experiments)
+CODE := $(wildcard src tests benchmarks examples experiments integrations)
 
 # Only the model files inside these packages are wanted, hence no dependencies.
 OCR_MODEL := rapidocr-onnxruntime==1.4.4
@@ -23,6 +23,10 @@ FIND_MODEL := import importlib.util as u; \
 demo: $(VENV)/.demo
 	@$(BIN)/uncork audit "$$($(BIN)/python -c '$(FIND_MODEL)')" --report demo-report.html
 
+# Bytecode is kept even where the environment says not to: the tests start hundreds of processes, and
+# each of them would compile every module that it imports, which takes longer than most of them do.
+TESTED := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python
+
 # Two workers with one thread each in BLAS and torch: threads of both on two cores wait for each
 # other, which was measured to take five times as long.
 # Each takes half of the tests, folder after folder, and what is left of the other's when it is done:
@@ -30,12 +34,12 @@ demo: $(VENV)/.demo
 # The types are checked beside them. Everything is installed, so no test may skip for want of a library.
 test: style
 	@$(BIN)/mypy & types=$$!; \
-	UNCORK_NEEDS_EVERYTHING=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --max-worker-restart 0 $(ONLY); \
+	UNCORK_NEEDS_EVERYTHING=1 $(TESTED) -m pytest -n 2 --dist worksteal --max-worker-restart 0 $(ONLY); \
 	tests=$$?; wait $$types && exit $$tests
 
 # The fast tests, without the network: under two minutes. `make quick ONLY=tests/reach` runs some of them.
 quick: $(VENV)/.test
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal \
+	@$(TESTED) -m pytest -n 2 --dist worksteal \
 		-m "not slow and not network" $(ONLY)
 
 # What needs a GPU, and what must also run with the oldest torch: with the python3 that holds torch,
@@ -48,7 +52,7 @@ test-gpu:
 COUNT ?= 1000
 SECONDS ?= 0
 SEED ?= 0
-FUZZ := PYTHONPATH=src:tests/loading OMP_NUM_THREADS=1 $(BIN)/python -m fuzz_domains
+FUZZ := PYTHONPATH=src:tests/loading $(TESTED) -m fuzz_domains
 fuzz: $(VENV)/.test
 	$(FUZZ) --count $(COUNT) --seconds $(SECONDS) --seed $(SEED)
 	$(FUZZ).torch_modules --count $(COUNT) --seed $(SEED)
@@ -65,7 +69,7 @@ style: $(VENV)/.test
 # Every model class of transformers' registry with an output head, built small, saved, loaded and
 # compared: minutes on one core. `make models CLASSES="LlamaForCausalLM ViTForImageClassification"`.
 models: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -W ignore tests/loading/every_model.py $(CLASSES)
+	$(TESTED) -W ignore tests/loading/every_model.py $(CLASSES)
 
 # Damaged files of every format that is read: none may take ten seconds, 512 MB or end in a
 # traceback. `make fuzz-files FILES=1000 SEED=7`
