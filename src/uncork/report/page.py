@@ -15,13 +15,14 @@ from importlib.resources import files
 from typing import Any
 
 from uncork.auditing.result import Audit
-from uncork.core.reading import CAREFUL, Reading, words_of
+from uncork.core.items import METRICS
+from uncork.core.reading import CAREFUL, Reading
 from uncork.core.text import printable
 from uncork.core.whole_file import whole_file
 from uncork.loading.odd_rows import OddRows
 from uncork.report.data import embedded, report_data
 from uncork.report.rows import Summary, shown_audit
-from uncork.report.wording import Asked
+from uncork.report.wording import FORMULAS, Asked, meanings
 
 STYLES = ("theme.css", "report.css")
 # Each may use what stands before it.
@@ -69,8 +70,8 @@ def filled(shown: Summary, data: Any, start: str, end: str, navigation: str = ""
     style and script, `navigation` is markup above the title."""
     facts = shown.facts
     undecided = shown.counts["undecided"]
-    words = words_of(shown.reading)
-    parts = {
+    words = shown.words
+    parts = {name: words.say_in_markup(text) for name, text in meanings(shown.metric).items()} | {
         "start": start,
         "end": end,
         "navigation": navigation,
@@ -79,12 +80,12 @@ def filled(shown: Summary, data: Any, start: str, end: str, navigation: str = ""
         "head": escaped(
             words.say(f"{facts['classes']:,} classes × {facts['features']:,} features, ")
             + f"{facts['dtype']}, "
-            + ("with bias" if facts["bias"] else "no bias")
+            + _compared(shown)
         ),
         "doubts": doubts(shown.reading),
         "read": _read(shown.reading),
         "assumed": escaped(words.say(facts["assumed"])),
-        "bias": "z = Wx + b" if facts["bias"] else "z = Wx",
+        "scores": FORMULAS.get(shown.metric, "z = Wx + b" if facts["bias"] else "z = Wx"),
         "domain": escaped(_short(facts["domain"])),
         "origin": _origin(facts.get("origin", "")),
         "check": "\n".join(escaped(line) for line in facts["check"].split("\n")),
@@ -97,6 +98,13 @@ def filled(shown: Summary, data: Any, start: str, end: str, navigation: str = ""
     template = words.say_in_markup(template)  # before anything from the model is in it
     # One pass, so that nothing from the model is looked at for markers of its own.
     return re.sub(r"\{\{(\w+)\}\}", lambda marker: parts[marker[1]], template)
+
+
+def _compared(shown: Summary) -> str:
+    """How scores come about, in two words."""
+    if shown.metric != "inner":
+        return f"compared by {METRICS[shown.metric]}"
+    return "with bias" if shown.facts["bias"] else "no bias"
 
 
 def asset(name: str) -> str:

@@ -37,7 +37,7 @@ from uncork.core.reading import CAREFUL, words_of
 from uncork.core.text import printable
 from uncork.loading import Found
 from uncork.loading.chosen_classes import chosen_classes
-from uncork.loading.odd_rows import OddRows, odd_rows
+from uncork.loading.odd_rows import OddRows, odd_items, odd_rows
 from uncork.loading.vectors.items import FoundItems
 from uncork.reach.first_places import first_places
 from uncork.report.rows import takers
@@ -234,13 +234,13 @@ def audit(
     items = tensors.items(contents, labels)
     if items is not None:
         asked_for = {
-            "--report": files.report, "--save or --store": save or store, "--reach": reach,
-            "--check": check, "--iterations": iterations, "--queries": real.queries,
-            "--top": top,
+            "--reach": reach, "--check": check, "--iterations": iterations,
+            "--queries": real.queries, "--top": top,
         }  # fmt: skip
         refuse_for_items(items.items, [option for option, given in asked_for.items() if given])
         result = audit_found(items, domain, classes, run.quiet, began)
-        _finish_items(result, items, files, known, fail_if_unargmaxable)
+        how = Asked(tensors.given(), domain)
+        _finish_items(result, items, files, known, fail_if_unargmaxable, keeping, how, run.quiet)
         return
     reading = {"drop_bias": drop_bias, "labels": labels, "domain": domain}
     found = tensors.find(source, **reading, contents=contents)
@@ -349,7 +349,14 @@ def _full(path: str | None) -> str | None:
 
 
 def _finish_items(
-    result: Audit, found: FoundItems, files: Files, known: Baseline | None, gate: bool
+    result: Audit,
+    found: FoundItems,
+    files: Files,
+    known: Baseline | None,
+    gate: bool,
+    keeping: Keeping,
+    how: Asked,
+    quiet: bool,
 ) -> None:
     """Print and write an audit of items that are not compared by inner products."""
     gated = failing(result, known)
@@ -357,15 +364,24 @@ def _finish_items(
     plain = {**result.to_dict(), "reason": WHY[result.metric], **walked.as_dict(result)}
     if files.certificates is not None:
         result.save(files.certificates)
-    if files.json_file is not None:
+    if files.report is not None:
+        from uncork.report.page import write_report
+
+        write_report(result, files.report, odd_items(found.items, found.vocabulary), asked=how)
+    if files.json_file is not None and files.json_file != "-":
         emit_json(plain, files.json_file)
+    kept = keeping.keep(result, files.certificates, quiet)
     if files.junit is not None:
         write_junit(result, gated.tolist(), result.undecided.tolist(), files.junit)
-    if files.json_file != "-":
+    if files.json_file == "-":
+        emit_json(plain, "-")
+    else:
         out = console()
         print_summary(out, result)
         walked.print(out, result)
         files.print_written(out)
+        if kept:
+            out.print(kept, soft_wrap=True)
     if (gate and (len(gated) or len(result.undecided))) or (known is not None and len(gated)):
         raise typer.Exit(1)
 

@@ -74,7 +74,8 @@ export class Detail {
       tied: "Equal to another class, weight for weight: it can share first place, never hold it alone.",
       undecided: "Nothing was proven about it" + (reason ? `: ${reason}` : "."),
     };
-    line.append(verdict === "undecided" ? texts[verdict] : say(texts[verdict]));
+    const own = classes.about && classes.about[verdict];
+    line.append(verdict === "undecided" ? texts[verdict] : own || say(texts[verdict]));
     return line;
   }
 
