@@ -67,11 +67,51 @@ def test_what_means_nothing_for_another_metric_is_refused(
     run: Run, rows: Path, tmp_path: Path
 ) -> None:
     page = tmp_path / "page.html"
-    assert "--report" in run("audit", rows, "--metric", "cosine", "--report", page).error
+    ran = run("audit", rows, "--metric", "cosine", "--report", page, "--top", "10")
+    assert "--top" in ran.error
     assert not page.exists()
     assert "--reach" in run("audit", rows, "--metric", "euclidean", "--reach").error
     assert "are not a head" in run("reach", rows, "--metric", "cosine", "--classes", "0").error
     assert "hamming" in run("audit", rows, "--metric", "hamming").error
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"), [("cosine", "cosine"), ("euclidean", "Euclidean distance")]
+)
+def test_a_report_of_another_metric_names_it_and_speaks_of_no_dot_product(
+    run: Run, rows: Path, tmp_path: Path, metric: str, words: str
+) -> None:
+    page = tmp_path / "page.html"
+    ran = run("audit", rows, "--metric", metric, "--domain", "unbounded", "--report", page)
+    assert ran.status == 0
+    text = page.read_text()
+    shown = text[text.index("<body>") : text.index('id="data"')]
+    assert f"61 items × 4 features, float32, compared by {words}" in shown
+    assert "First when the query is its own vector" in shown
+    for wrong in ("z = Wx", "no bias", "classes,", "slack", "witness", "argmaxable<"):
+        assert wrong not in shown
+    checking = f"uncork verify proofs.npz {rows} --metric {metric}"
+    assert checking in shown  # which is what holds the proofs to this metric
+
+
+def test_audits_by_three_metrics_are_three_in_the_store(
+    run: Run, rows: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "results.db"
+    for metric in ("inner", "cosine", "euclidean"):
+        ran = run("audit", rows, "--metric", metric, "--store", store, "--name", metric)
+        assert "stored as audit" in ran.out
+    again = run("audit", rows, "--metric", "cosine", "--store", store, "--name", "cosine")
+    assert "stored as audit 2" in again.out
+    assert run("export", tmp_path / "rows.jsonl", "--store", store).status == 0
+    kept = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert {(row["name"], row["metric"]) for row in kept} == {
+        (name, name) for name in ("inner", "cosine", "euclidean")
+    }
+    assert len({row["fingerprint"] for row in kept}) == 3
+    assert not any(row["verdict"] == "unargmaxable" for row in kept if row["metric"] != "inner")
+    table = run("table", "--store", store, "--format", "csv")
+    assert table.out.count("compared by") == 2
 
 
 def test_a_graph_that_loses_items_is_a_count_of_its_own(run: Run, tmp_path: Path) -> None:

@@ -73,7 +73,10 @@ def answer(
         text = f"Every one of the {whole:,} classes{asked} can come first, some only in a tie."
     else:
         text = f"Every one of the {whole:,} classes{asked} can be the argmax."
-    if tied:
+    if tied and metric == "cosine":
+        shared = "has the direction" if tied == 1 else "have the direction"
+        text += f" {tied:,} {shared} of another: first only in a tie."
+    elif tied:
         text += f" {tied:,} {'is' if tied == 1 else 'are'} equal to another: first only in a tie."
     if unknown and approximate:
         text += f" {unknown:,} more may be unargmaxable: screening found no witness."

@@ -516,7 +516,8 @@ def _print_tied(out: Console, audit: Audit) -> None:
     if not tied:
         return
     groups = [group.tolist() for group in audit.proofs.groups if int(group[0]) in tied]
-    out.print("Equal to one another, so none of a group is ever first alone:")
+    level = "Equal to one another" if audit.metric != "cosine" else "Of one direction"
+    out.print(f"{level}, so none of a group is ever first alone:")
     for group in groups[:_MOST_CLASSES]:
         names = (f"{i} {shown(audit.label(i))}" if audit.labels else str(i) for i in group[:6])
         out.print("  " + ", ".join(names) + (", …" if len(group) > 6 else ""))

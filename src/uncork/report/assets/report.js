@@ -89,7 +89,7 @@ function refresh(keepPlace = false) {
   const sought = get("search").value;
   rows = classes.sort(classes.search(sought, every), ...order);
   table.show(rows, order, keepPlace);
-  get("found").textContent = sought.trim() ? `${whole(rows.length)} of ${whole(every.length)}` : say(`${whole(every.length)} classes`);
+  get("found").textContent = sought.trim() ? `${whole(rows.length)} of ${whole(every.length)}` : say(`${whole(every.length)} ${every.length === 1 ? "class" : "classes"}`);
   get("about").textContent = classes.about ? classes.about[filter] || classes.about.all : say(ABOUT[filter] || ABOUT.all);
   get("filter").value = filter;
   get("sort").value = order.join(" ");

@@ -64,8 +64,8 @@ async function load() {
   const proof = element("section"), near = element("section"), halves = element("div", "halves");
   proof.append(...proofNodes(detail, "h2"));
   near.append(...nearestNodes(detail, "h2"));
-  if (detail.row_length !== null) near.append(element("p", "soft", `The length of its own row is ${short(detail.row_length)}.`));
-  if (detail.weights) near.append(element("p", "soft", `Nearest rows need the weights: ${detail.weights}.`));
+  if (detail.row_length !== null) near.append(element("p", "soft", say("The length of its own row is ") + short(detail.row_length) + "."));
+  if (detail.weights) near.append(element("p", "soft", `${say("Nearest rows")} need the weights: ${detail.weights}.`));
   halves.append(proof, near);
   const steps = element("p", "print-hidden");
   if (page.class > 0) steps.append(link(`/audits/${page.audit}/classes/${page.class - 1}`, say("Previous class")), " · ");

@@ -55,7 +55,7 @@ export function classList(audit, entries, value, write, kind) {
       const to = link(`/audits/${audit}/classes/${entry.class}`, className(entry.label, entry.class));
       name.append(element("i", "dot " + entry.verdict), to);
     } else name.append(className(entry.label, entry.class));
-    if (entry.label !== null) name.append(element("small", "", "class " + whole(entry.class)));
+    if (entry.label !== null) name.append(element("small", "", say("class ") + whole(entry.class)));
     item.append(name, element("span", "value", write(value(entry))));
     if (kind && most > 0) {
       const measure = element("i", "measure " + kind);

@@ -92,7 +92,7 @@ async function refresh(keepPlace = false) {
   rows = new Pages(query, first);
   table.show(rows, order, keepPlace);
   const every = filter === "all" ? audit.size : audit.counts[filter];
-  get("found").textContent = sought && every !== undefined ? `${whole(rows.length)} of ${whole(every)}` : say(`${whole(rows.length)} classes`);
+  get("found").textContent = sought && every !== undefined ? `${whole(rows.length)} of ${whole(every)}` : say(`${whole(rows.length)} ${rows.length === 1 ? "class" : "classes"}`);
   get("about").textContent = audit.about ? audit.about[filter] || audit.about.all : say(ABOUT[filter] || ABOUT.all);
   get("filter").value = filter;
   get("sort").value = order.join(" ");
@@ -130,9 +130,9 @@ async function open(id, place = -1) {
   const dialog = get("detail"), bar = element("div", "detail-bar"), close = button("Close", () => dialog.close());
   const content = element("div"), everything = element("p"), known = place >= 0 ? rows.at(place) : undefined;
   opened = id;
-  bar.append(element("span", "", "class " + whole(id)), button("Previous", place < 0 ? null : step(place - 1)), button("Next", place < 0 ? null : step(place + 1)), close);
+  bar.append(element("span", "", say("class ") + whole(id)), button("Previous", place < 0 ? null : step(place - 1)), button("Next", place < 0 ? null : step(place + 1)), close);
   everything.append(link(`/audits/${audit.audit}/classes/${id}`, say("Everything about this class")));
-  const title = element("h2", "sr-only", "Class " + whole(id));
+  const title = element("h2", "sr-only", say("Class ") + whole(id));
   title.id = "detail-title";
   if (known) content.append(...heading(known, "detail-label", audit.about));
   dialog.replaceChildren(bar, title, content, everything);
@@ -169,7 +169,7 @@ async function charts() {
     { across: from.across, acrossTitle, hint, opened: row => open(from.ids[row]) });
   if (norms && !audit.about) made.push(scatter("Length of the row against margin", "lost classes below the line", norms, "length of the class's row"));
   if (!audit.about) made.push(scatter("Where in the vocabulary", "class number against margin", numbers, "class"));
-  if (numbers.margins.some(Number.isFinite)) {
+  if (!audit.about && numbers.margins.some(Number.isFinite)) {
     made.push(new Histogram("Margins", "how many classes have which", numbers, { values: numbers.margins, signed: true, acrossTitle: "margin" }));
   }
   if (norms) made.push(new Histogram("Lengths of rows", "how many classes have which", norms, { values: norms.across, signed: false, acrossTitle: "length" }));
@@ -190,7 +190,7 @@ async function oddRows() {
     first.append(element("b", "", whole(kind.count)), kind.name);
     const groups = kind.groups > 1 ? ` in ${whole(kind.groups)} groups` : "";
     for (const [id, label] of kind.first) few.append(className(label, id, 12), "  ");
-    made.append(first, element("span", "", kind.lost ? `${whole(kind.lost)} of them never the argmax${groups}` : `none of them lost${groups}`), few);
+    made.append(first, element("span", "", kind.lost ? say(`${whole(kind.lost)} of them never the argmax${groups}`) : `none of them lost${groups}`), few);
     made.addEventListener("click", () => {
       choose(kind.kind);
       get("classes").scrollIntoView({ block: "start" });
