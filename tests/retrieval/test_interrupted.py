@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of a retrieval loses nothing that was proven, and what is kept is checked."""
+"""Ctrl-C at any moment of a retrieval loses nothing that was proven; what is kept is checked."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from uncork.retrieval.certify import SetCertifier
 from uncork.retrieval.decide import Interrupted
 from uncork.retrieval.result import Retrieval, TopSet
 
-ITEMS = Items(np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32))
-SETS = Judgements.every(9, 2)
+ITEMS = Items(np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32))
+SETS = Judgements.every(7, 2)
 
 
 class Stop:
@@ -44,7 +44,7 @@ def test_what_was_proven_until_then_is_kept_and_resumed_to_the_same_answer(tmp_p
     whole = retrieve(ITEMS, SETS, k=3)
     kept = set()
     for name in ("look", "mixtures"):
-        for at in (1, 2, 3, 5, 8, 13, 21, 34, 55):
+        for at in (1, 3, 8, 21, 55):
             with pytest.MonkeyPatch.context() as patch:
                 Stop(patch, name, at)
                 try:
@@ -62,7 +62,7 @@ def test_what_was_proven_until_then_is_kept_and_resumed_to_the_same_answer(tmp_p
             assert again.verdicts.tolist() == whole.verdicts.tolist()
             for (_, low, high), (_, lower, upper) in zip(bounds(again), bounds(whole), strict=True):
                 assert max(low, lower) <= min(high, upper)
-    assert len(kept) > 3
+    assert len(kept) > 2
 
 
 def test_a_resumed_run_asks_only_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,10 +78,10 @@ def test_a_resumed_run_asks_only_what_is_left(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Questions, "ask", counting)
     verdicts = whole.verdicts.copy()
-    verdicts[:4] = TopSet.UNDECIDED
-    proofs = [None if n < 4 else proof for n, proof in enumerate(whole.proofs)]
+    verdicts[:3] = TopSet.UNDECIDED
+    proofs = [None if n < 3 else proof for n, proof in enumerate(whole.proofs)]
     again = retrieve(ITEMS, SETS, k=3, resume=replace(whole, verdicts=verdicts, proofs=proofs))
-    assert asked[0] == 4
+    assert asked[0] == 3
     assert bounds(again) == bounds(whole)
 
 

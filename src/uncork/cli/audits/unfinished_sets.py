@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 
@@ -46,12 +47,10 @@ class UnfinishedSets:
     def keep(self, found: Retrieval, why: str) -> None:
         """Save what was decided for `--resume`, unless a saved one got further, and say so."""
         done, open_ = progress(found)
-        try:
-            before = (
-                progress(Retrieval.load(self.path, self.items)) if self.path.is_file() else None
-            )
-        except UncorkError:  # damaged: there is nothing to save in it
-            before = None
+        before = None
+        if self.path.is_file():
+            with contextlib.suppress(UncorkError):  # damaged: there is nothing to save in it
+                before = progress(Retrieval.load(self.path, self.items))
         said = f"{done:,} queries decided, {len(found.judgements) - done:,} not"
         said += f", and how many can be among the first {found.k} is open for {open_:,}"
         if before is not None and (before[0], -before[1]) > (done, -open_):

@@ -188,7 +188,7 @@ def retrieve(
         if not stopped:
             unfinished.keep(found, "the result could not be written")
         raise
-    if not stopped:
+    if not stopped and (earlier is not None or not len(found.undecided)):
         unfinished.remove()
     if json_file != "-":
         _print(found, items, certificates)
@@ -244,7 +244,9 @@ def _print(found: Retrieval, items: Items, certificates: str | None) -> None:
         out.print(line, soft_wrap=True)
     sizes = np.array([len(ids) for ids in found.judgements.relevant])
     each = f"{sizes.min()}" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
-    out.print(f"{len(found.judgements):,} queries with {each} relevant items")
+    queries = "query" if len(found.judgements) == 1 else "queries"
+    relevant = "relevant item" if each == "1" else "relevant items"
+    out.print(f"{len(found.judgements):,} {queries} with {each} {relevant}")
     meaning = {
         "possible": "some vector ranks the relevant items before all others",
         "impossible": "proven: no vector does",
