@@ -112,7 +112,7 @@ def test_items_that_judgements_name_and_nobody_has_are_said(run: Run, corpus: Pa
     with (corpus / "test.tsv").open("a") as file:
         file.write("\nq0\tnowhere\t1")
     ran = run(*asked(corpus))
-    assert "1 judgements name items that are not in the index: nowhere" in ran.out
+    assert "1 judgements name items that are not in the index" in ran.out
 
 
 @pytest.mark.parametrize(
