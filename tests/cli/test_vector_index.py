@@ -151,3 +151,42 @@ def test_an_index_of_faiss_names_its_items_by_their_ids(run: Run, tmp_path: Path
     assert "60 classes × 4 features" in run("show", path).out
     faiss.write_index(faiss.IndexFlatL2(4), str(path))
     assert "without vectors" in run("audit", path).error
+
+
+def test_ids_of_several_vectors_are_found_where_any_of_them_is(run: Run, tmp_path: Path) -> None:
+    faiss = pytest.importorskip("faiss")
+    index = faiss.IndexIDMap(faiss.IndexFlatIP(4))
+    index.add_with_ids(X, np.arange(60) // 2)
+    path = tmp_path / "products.faiss"
+    faiss.write_index(index, str(path))
+    found = run("audit", path, "--domain", "unbounded", "--json", "-").json()
+    lost = [item["class"] for item in found["unargmaxable"]]
+    both = [str(k) for k in range(30) if {2 * k, 2 * k + 1} <= set(lost)]
+    assert both
+    assert found["ids"]["never_retrieved"] == both
+    text = run("audit", path, "--domain", "unbounded").out
+    assert (
+        f"ids: 30 of 30 have several vectors, and are found where any of them is: {len(both)}"
+        in text
+    )
+    assert "ids" not in run("audit", path, "--labels", _titles(tmp_path), "--json", "-").json()
+
+
+def _titles(folder: Path) -> Path:
+    (folder / "titles.txt").write_text("\n".join(f"title {k}" for k in range(60)))
+    return folder / "titles.txt"
+
+
+def test_an_index_of_one_item_or_none_is_answered_in_one_line(run: Run, tmp_path: Path) -> None:
+    hnswlib = pytest.importorskip("hnswlib")
+    index = hnswlib.Index("ip", 4)
+    index.init_index(10)
+    path = tmp_path / "index.hnsw"
+    index.save_index(str(path))
+    assert "is an index without vectors" in run("audit", path, "--metric", "inner").error
+    index.add_items(X[:1])
+    index.save_index(str(path))
+    assert "holds one item" in run("audit", path, "--metric", "inner").error
+    alone = run("audit", path, "--metric", "cosine", "--json", "-", "--report",
+                tmp_path / "page.html", "--store", tmp_path / "s.db").json()  # fmt: skip
+    assert alone["counts"]["argmaxable"] == 1

@@ -94,6 +94,8 @@ def find(
         chosen = Box(100)
         domain_from = _not_shown(seen if isinstance(seen, UnknownDomain) else None)
     assert chosen is None or isinstance(chosen, Domain)
+    if is_index and choice.weight.shape[0] == 1:
+        raise UncorkError(f"{path} holds one item, which every query finds: nothing is to be asked")
     try:
         head = Head(choice.weight, choice.bias, domain=chosen, source=str(path))
     except UncorkError as error:

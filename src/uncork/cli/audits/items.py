@@ -11,11 +11,14 @@ from rich.console import Console
 
 from uncork.auditing import Audit
 from uncork.auditing.own_rows import audit_items
+from uncork.auditing.shared_ids import SharedIds, shared_ids
 from uncork.cli.output import shown, watched
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.items import Items
 from uncork.core.links import Links
+from uncork.core.reading import words_of
+from uncork.core.words import ITEMS
 from uncork.domain import parse_domain
 from uncork.loading.chosen_classes import chosen_classes
 from uncork.loading.contents import Contents
@@ -51,6 +54,32 @@ def audit_found(
     result.seconds["load"] = loading
     result.seconds["total"] += loading
     return result
+
+
+def ids_in_json(audit: Audit) -> dict[str, Any]:
+    """The key of the JSON, where items of an index share their ids."""
+    found = _shared(audit)
+    return {} if found is None else {"ids": found.as_dict()}
+
+
+def print_ids(out: Console, audit: Audit) -> None:
+    """What follows for ids that have several vectors: an id is found wherever one of them is."""
+    found = _shared(audit)
+    if found is None:
+        return
+    names = ", ".join(shown(name) for name in found.never[:_MOST])
+    more = ", …" if len(found.never) > _MOST else ""
+    out.print(
+        f"ids: {found.shared:,} of {found.count:,} have several vectors, and are found where any "
+        f"of them is: {len(found.never):,} are never retrieved first by any"
+        + (f" ({names}{more})" if names else "")
+        + (f", {found.undecided:,} undecided" if found.undecided else ""),
+        soft_wrap=True,
+    )
+
+
+def _shared(audit: Audit) -> SharedIds | None:
+    return shared_ids(audit) if words_of(audit.reading) is ITEMS else None
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,13 @@ from uncork.cli import options
 from uncork.cli.audits.behaviour import BehaviourCheck
 from uncork.cli.audits.beside import RealQueries, numbers_of, print_places
 from uncork.cli.audits.gate import write_junit
-from uncork.cli.audits.items import Walked, audit_found, refuse_for_items
+from uncork.cli.audits.items import (
+    Walked,
+    audit_found,
+    ids_in_json,
+    print_ids,
+    refuse_for_items,
+)
 from uncork.cli.audits.keeping import Keeping
 from uncork.cli.audits.shared_audit import decide_on_workers
 from uncork.cli.audits.unfinished import Unfinished, earlier_audit, keep
@@ -292,7 +298,7 @@ def audit(
     gated = failing(result, known)
     plain = {**result.to_dict(), "odd": odd.as_dict(), "domain_from": origin, **checking.extra()}
     queried = RealQueries.of(real, head)
-    plain |= walked.as_dict(result) | queried.as_dict()
+    plain |= walked.as_dict(result) | queried.as_dict() | ids_in_json(result)
     ranked = None
     if places:
         ranked = first_places(head, result, places, jobs=run.jobs, progress=watched(run.quiet))
@@ -326,6 +332,7 @@ def audit(
     else:
         out = console()
         print_summary(out, result, odd)
+        print_ids(out, result)
         walked.print(out, result)
         queried.print(out, result)
         if ranked is not None:
@@ -362,6 +369,7 @@ def _finish_items(
     gated = failing(result, known)
     walked = Walked.of(found.contents)
     plain = {**result.to_dict(), "reason": WHY[result.metric], **walked.as_dict(result)}
+    plain |= ids_in_json(result)
     if files.certificates is not None:
         result.save(files.certificates)
     if files.report is not None:
@@ -378,6 +386,7 @@ def _finish_items(
     else:
         out = console()
         print_summary(out, result)
+        print_ids(out, result)
         walked.print(out, result)
         files.print_written(out)
         if kept:
