@@ -16,8 +16,8 @@ from uncork.domain import Hull
 
 def first_by_any(head: Head, own: list[int]) -> bool:
     """Whether z3 finds an input at which one of these rows is above all others (not of its own)."""
-    rows = [[*map(Fraction, row), Fraction(b)] for row, b in
-            zip(head.rows(0, head.classes).tolist(), head.offsets.tolist(), strict=True)]  # fmt: skip
+    values = np.column_stack([head.rows(0, head.classes), head.offsets])
+    rows = [[Fraction(v) for v in row] for row in values.tolist()]
     x, claims = inputs_of(head.domain, head.features)
     for t in own:
         solver = z3.Solver()
