@@ -188,3 +188,28 @@ def test_an_index_of_one_item_or_none_is_answered_in_one_line(run: Run, tmp_path
     alone = run("audit", path, "--metric", "cosine", "--json", "-", "--report",
                 tmp_path / "page.html", "--store", tmp_path / "s.db").json()  # fmt: skip
     assert alone["counts"]["argmaxable"] == 1
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_what_real_queries_never_find_is_counted_by_the_metric_of_the_index(
+    run: Run, tmp_path: Path, metric: str
+) -> None:
+    faiss = pytest.importorskip("faiss")
+    asked = np.random.default_rng(2).standard_normal((9, 4)).astype(np.float32)
+    np.save(tmp_path / "queries.npy", asked)
+    np.save(tmp_path / "rows.npy", X)
+    rows = X
+    index = faiss.IndexFlatL2(4)
+    if metric == "cosine":
+        index = faiss.IndexFlatIP(4)
+        rows = X / np.linalg.norm(X, axis=1, keepdims=True)
+    index.add(rows)
+    command = ["audit", tmp_path / "rows.npy", "--metric", metric]
+    command += ["--queries", tmp_path / "queries.npy"]
+    found = run(*command, "--json", "-").json()["queries"]
+    for k in (1, 10):
+        first = set(index.search(asked, k)[1].ravel().tolist())
+        assert found["never_among_first"][str(k)] == sorted(set(range(60)) - first)
+    assert "are first at none of the 9 queries" in run(*command).out
+    refused = run(*command, "--queries-as", "hull").error
+    assert "uncork retrieve --every 1" in refused

@@ -33,8 +33,8 @@ def refuse_for_items(items: Items, options: list[str]) -> None:
     if options:
         raise UncorkError(
             f"{', '.join(options)}: not for items compared by {items.metric_in_words}, each of "
-            "which is first at its own vector; leave it out, or ask about inner products with "
-            "--metric inner"
+            "which is first at its own vector: uncork retrieve --every 1 asks about each item in a "
+            "domain and among the first k; --metric inner about inner products"
         )
 
 

@@ -241,12 +241,14 @@ def audit(
     if items is not None:
         asked_for = {
             "--reach": reach, "--check": check, "--iterations": iterations,
-            "--queries": real.queries, "--top": top,
+            "--queries-as": real.queries_as, "--top": top,
         }  # fmt: skip
         refuse_for_items(items.items, [option for option, given in asked_for.items() if given])
         result = audit_found(items, domain, classes, run.quiet, began)
         how = Asked(tensors.given(), domain)
-        _finish_items(result, items, files, known, fail_if_unargmaxable, keeping, how, run.quiet)
+        queried = RealQueries.of_items(real, items.items)
+        gate = fail_if_unargmaxable
+        _finish_items(result, items, files, known, gate, keeping, how, queried, run.quiet)
         return
     reading = {"drop_bias": drop_bias, "labels": labels, "domain": domain}
     found = tensors.find(source, **reading, contents=contents)
@@ -363,13 +365,14 @@ def _finish_items(
     gate: bool,
     keeping: Keeping,
     how: Asked,
+    queried: RealQueries,
     quiet: bool,
 ) -> None:
     """Print and write an audit of items that are not compared by inner products."""
     gated = failing(result, known)
     walked = Walked.of(found.contents)
     plain = {**result.to_dict(), "reason": WHY[result.metric], **walked.as_dict(result)}
-    plain |= ids_in_json(result)
+    plain |= ids_in_json(result) | queried.as_dict()
     if files.certificates is not None:
         result.save(files.certificates)
     if files.report is not None:
@@ -388,6 +391,7 @@ def _finish_items(
         print_summary(out, result)
         print_ids(out, result)
         walked.print(out, result)
+        queried.print(out, result)
         files.print_written(out)
         if kept:
             out.print(kept, soft_wrap=True)
