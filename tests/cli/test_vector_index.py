@@ -132,8 +132,10 @@ def test_a_graph_that_loses_items_is_a_count_of_its_own(run: Run, tmp_path: Path
     assert graph["nodes"] == 60
     assert graph["unreachable"] == len(graph["items"]) > 0
     assert all(one["label"] == str(one["class"] + 1000) for one in graph["items"])
-    cosine = run("audit", path, "--metric", "cosine", "--json", "-").json()
+    page = tmp_path / "page.html"
+    cosine = run("audit", path, "--metric", "cosine", "--json", "-", "--report", page).json()
     assert cosine["graph"] == graph
+    assert "nodes no path leads from the entry point" in page.read_text()
     assert cosine["counts"]["argmaxable"] == 60
 
 

@@ -11,6 +11,7 @@ import hashlib
 import html
 import os
 import re
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -40,18 +41,23 @@ def write_report(
     odd: OddRows | None = None,
     outlook: Any = None,
     asked: Asked | None = None,
+    beside: Sequence[tuple[str, str]] = (),
 ) -> None:
     """Write the page to a file, whole or not at all."""
-    page = report_page(audit, odd, outlook, asked)
+    page = report_page(audit, odd, outlook, asked, beside)
     with whole_file(path) as target:
         target.write_text(page, encoding="utf-8")
 
 
 def report_page(
-    audit: Audit, odd: OddRows | None = None, outlook: Any = None, asked: Asked | None = None
+    audit: Audit,
+    odd: OddRows | None = None,
+    outlook: Any = None,
+    asked: Asked | None = None,
+    beside: Sequence[tuple[str, str]] = (),
 ) -> str:
     """The page as text; `outlook` (`uncork.reach.outlook`) adds how near lost classes come, `asked`
-    what the commands that check it must say."""
+    what the commands that check it must say, `beside` further lines (what it is about, text)."""
     style = "\n".join(asset(name) for name in STYLES)
     script = '"use strict";\n' + "\n".join(_scoped(asset(name)) for name in SCRIPTS)
     policy = (
@@ -62,6 +68,7 @@ def report_page(
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>'
     )
     shown = shown_audit(audit, odd, outlook, asked)
+    shown.beside = tuple(beside)
     return filled(shown, report_data(shown), start, f"<script>{script}</script>")
 
 
@@ -83,7 +90,7 @@ def filled(shown: Summary, data: Any, start: str, end: str, navigation: str = ""
             + _compared(shown)
         ),
         "doubts": doubts(shown.reading),
-        "read": _read(shown.reading),
+        "read": _read(shown.reading, shown.beside),
         "assumed": escaped(words.say(facts["assumed"])),
         "scores": FORMULAS.get(shown.metric, "z = Wx + b" if facts["bias"] else "z = Wx"),
         "domain": escaped(_short(facts["domain"])),
@@ -133,9 +140,10 @@ def doubts(reading: Reading | None) -> str:
     )
 
 
-def _read(reading: Reading | None) -> str:
-    """Which tensors of the source it is about, and what is to be known of them."""
+def _read(reading: Reading | None, beside: Sequence[tuple[str, str]]) -> str:
+    """Which tensors of the source it is about, what is to be known of them, and further lines."""
     rows = [] if reading is None else [row for row in reading.rows() if row[0] != CAREFUL]
+    rows += beside
     lines = "\n".join(
         f"    <dt>{name}</dt><dd><bdi>{escaped(text)}</bdi></dd>" for name, text in rows
     )

@@ -52,6 +52,7 @@ class Summary:
     counts: dict[str, int]
     reading: Reading | None = None
     metric: str = "inner"
+    beside: tuple[tuple[str, str], ...] = ()  # further lines: what each is about, and the text
 
     @property
     def words(self) -> Words:

@@ -30,6 +30,7 @@ from uncork.domain import Domain, parse_domain
 from uncork.loading import Found, find
 from uncork.loading.hugging_face.hub_address import is_address
 from uncork.loading.odd_rows import OddRows, odd_items, odd_rows
+from uncork.loading.source import open_source
 from uncork.loading.vectors.items import load_items
 from uncork.reach.outlooks import Outlook, outlook
 from uncork.store import Store, StoredAudit
@@ -193,7 +194,10 @@ def head_of(source: str, fingerprint: str) -> tuple[Head, Found | None]:
     elif not source or not Path(source).exists():
         raise UncorkError(f"{source or 'the source'} is no longer there")
     else:
-        found = find(source, domain="auto")
+        contents = open_source(source)
+        # An index may compare otherwise, or not say: this audit is about inner products.
+        metric = None if contents.metric is None else "inner"
+        found = find(source, domain="auto", metric=metric, contents=contents)
         head = found.head
     if head.fingerprint != fingerprint and head.bias is not None:
         head = head.replace(bias=None)  # audited with --drop-bias, perhaps

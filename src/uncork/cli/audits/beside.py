@@ -49,9 +49,11 @@ class RealQueries:
         never = {str(k): ids.tolist() for k, ids in self.never.items()}
         return {"queries": {"count": self.count, "never_among_first": never}}
 
-    def print(self, out: Console, audit: Audit) -> None:
+    def said(self, audit: Audit) -> list[tuple[str, str]]:
+        """The same as lines: what each is about, and the text."""
         if self.never is None:
-            return
+            return []
+        lines = []
         lost = set(audit.unargmaxable.tolist())
         for k, ids in self.never.items():
             beside = ""
@@ -60,7 +62,9 @@ class RealQueries:
                 count = len(lost & set(ids.tolist()))
                 beside = say(f", of which {count:,} can be first at no input")
             place = "first" if k == 1 else f"among the first {k}"
-            out.print(f"{len(ids):,} are {place} at none of the {self.count:,} queries{beside}")
+            text = f"{len(ids):,} are {place} at none of the {self.count:,} queries{beside}"
+            lines.append(("real queries", text))
+        return lines
 
 
 def _scored_in_floats(items: Items) -> Head:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from uncork.auditing import Audit
 from uncork.auditing.own_rows import audit_items
@@ -62,20 +61,19 @@ def ids_in_json(audit: Audit) -> dict[str, Any]:
     return {} if found is None else {"ids": found.as_dict()}
 
 
-def print_ids(out: Console, audit: Audit) -> None:
+def said_of_ids(audit: Audit) -> list[tuple[str, str]]:
     """What follows for ids that have several vectors: an id is found wherever one of them is."""
     found = _shared(audit)
     if found is None:
-        return
+        return []
     names = ", ".join(shown(name) for name in found.never[:_MOST])
     more = ", …" if len(found.never) > _MOST else ""
-    out.print(
-        f"ids: {found.shared:,} of {found.count:,} have several vectors, and are found where any "
-        f"of them is: {len(found.never):,} are never retrieved first by any"
-        + (f" ({names}{more})" if names else "")
-        + (f", {found.undecided:,} undecided" if found.undecided else ""),
-        soft_wrap=True,
+    text = (
+        f"{found.shared:,} of {found.count:,} have several vectors, and are found where any of "
+        f"them is: {len(found.never):,} are never retrieved first by any"
     )
+    text += f" ({names}{more})" if names else ""
+    return [("ids", text + (f", {found.undecided:,} undecided" if found.undecided else ""))]
 
 
 def _shared(audit: Audit) -> SharedIds | None:
@@ -109,21 +107,20 @@ class Walked:
             }
         }
 
-    def print(self, out: Console, audit: Audit) -> None:
+    def said(self, audit: Audit) -> list[tuple[str, str]]:
+        """The same as a line: what it is about, and the text."""
         if self.links is None:
-            return
+            return []
         lost = self.unreachable.tolist()
         if not lost:
-            out.print(f"graph: a path leads to each of the {self.links.nodes:,} nodes")
-            return
+            return [("graph", f"a path leads to each of the {self.links.nodes:,} nodes")]
         names = [
             f"{t} {shown(audit.label(t))}" if audit.labels is not None else str(t)
             for t in lost[:_MOST]
         ]
         more = ", …" if len(lost) > _MOST else ""
-        out.print(
-            f"graph: to {len(lost):,} of {self.links.nodes:,} nodes no path leads from the entry "
-            f"point, so that no search ever visits them: "
-            f"{', '.join(names)}{more}",
-            soft_wrap=True,
+        text = (
+            f"to {len(lost):,} of {self.links.nodes:,} nodes no path leads from the entry point, "
+            f"so that no search ever visits them: {', '.join(names)}{more}"
         )
+        return [("graph", text)]

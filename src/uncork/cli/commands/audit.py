@@ -27,8 +27,8 @@ from uncork.cli.audits.items import (
     Walked,
     audit_found,
     ids_in_json,
-    print_ids,
     refuse_for_items,
+    said_of_ids,
 )
 from uncork.cli.audits.keeping import Keeping
 from uncork.cli.audits.shared_audit import decide_on_workers
@@ -301,6 +301,7 @@ def audit(
     plain = {**result.to_dict(), "odd": odd.as_dict(), "domain_from": origin, **checking.extra()}
     queried = RealQueries.of(real, head)
     plain |= walked.as_dict(result) | queried.as_dict() | ids_in_json(result)
+    beside = [*said_of_ids(result), *walked.said(result), *queried.said(result)]
     ranked = None
     if places:
         ranked = first_places(head, result, places, jobs=run.jobs, progress=watched(run.quiet))
@@ -314,7 +315,7 @@ def audit(
             from uncork.report.page import write_report
 
             how = Asked(tensors.given(), domain, origin)
-            write_report(result, files.report, odd, outlook=near, asked=how)
+            write_report(result, files.report, odd, near, how, beside)
         if files.json_file is not None and files.json_file != "-":
             emit_json(plain, files.json_file)
         kept = keeping.keep(result, files.certificates, run.quiet)
@@ -334,9 +335,8 @@ def audit(
     else:
         out = console()
         print_summary(out, result, odd)
-        print_ids(out, result)
-        walked.print(out, result)
-        queried.print(out, result)
+        for name, text in beside:
+            out.print(f"{name}: {text}", soft_wrap=True)
         if ranked is not None:
             print_places(out, ranked)
         files.print_written(out)
@@ -373,12 +373,14 @@ def _finish_items(
     walked = Walked.of(found.contents)
     plain = {**result.to_dict(), "reason": WHY[result.metric], **walked.as_dict(result)}
     plain |= ids_in_json(result) | queried.as_dict()
+    beside = [*said_of_ids(result), *walked.said(result), *queried.said(result)]
     if files.certificates is not None:
         result.save(files.certificates)
     if files.report is not None:
         from uncork.report.page import write_report
 
-        write_report(result, files.report, odd_items(found.items, found.vocabulary), asked=how)
+        odd = odd_items(found.items, found.vocabulary)
+        write_report(result, files.report, odd, asked=how, beside=beside)
     if files.json_file is not None and files.json_file != "-":
         emit_json(plain, files.json_file)
     kept = keeping.keep(result, files.certificates, quiet)
@@ -389,9 +391,8 @@ def _finish_items(
     else:
         out = console()
         print_summary(out, result)
-        print_ids(out, result)
-        walked.print(out, result)
-        queried.print(out, result)
+        for name, text in beside:
+            out.print(f"{name}: {text}", soft_wrap=True)
         files.print_written(out)
         if kept:
             out.print(kept, soft_wrap=True)
