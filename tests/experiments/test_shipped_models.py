@@ -36,7 +36,7 @@ def packages(tmp_path):
     folder = tmp_path / "packages"
     for name, path in (("magika 3.3", MAGIKA), ("lid.176", LANGUAGE_IDENTIFIER)):
         shipped = next(one for one in CATALOGUE if one.name.startswith(name))
-        place = folder / shipped.package.replace("==", "-") / shipped.file
+        place = folder / shipped.folder / shipped.file
         place.parent.mkdir(parents=True)
         shutil.copy(path, place)
     return folder

@@ -400,6 +400,7 @@ _PARTNERS = {
     "coef_": ("intercept_",),
     "decoder_ff_logit_out_Wt": ("decoder_ff_logit_out_b",),
     "_W": ("_b",),
+    "_w": ("_b",),
     "W": ("b",),
     "w": ("b",),
 }
