@@ -187,7 +187,7 @@ def look(shipped: Shipped, path: Path, domain: str) -> tuple[Found, Head]:
     head = found.head
     if shipped.dictionary is not None:
         labels = paddle_labels(package / shipped.dictionary, head.classes)
-        head = Head(head.weight, head.bias, labels, head.domain, source=head.source)
+        head = head.replace(labels=labels)
     return found, head
 
 
