@@ -1,4 +1,4 @@
-"""The paper's own study: its manifest, and small models of its classes from a hub on this machine."""
+"""The paper's own study: its manifest, and small models of its classes from a local hub."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_server import Hub, serving
 
+from hub_server import Hub, serving
 from tiny_models import save_transformer
 from uncork.sweep import read_manifest
 
