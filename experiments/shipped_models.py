@@ -252,6 +252,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="the results folder")
     parser.add_argument("--packages", type=Path, help="where model files are kept (OUT/packages)")
     parser.add_argument("--font", action="append", help="a font file; may be given twice")
+    parser.add_argument("--no-reading", action="store_true", help="audit only, render nothing")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="models whose name begins so")
     parser.add_argument("--sample", type=int, default=0, metavar="N",
                         help="render at most N of each verdict (default: all)")  # fmt: skip
@@ -264,11 +265,14 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     asked = options(arguments)
     fonts = asked.font or [font for font in DEBIAN_FONTS if Path(font).is_file()]
-    if not fonts:
+    if asked.no_reading:
+        fonts = []
+    elif not fonts:
         say("no fonts, so nothing is rendered: apt-get install fonts-wqy-zenhei fonts-arphic-uming")
     for font in fonts:
         covers(font, "")  # a file that is no font is found out now, not after the first audit
     packages = asked.packages or asked.out / "packages"
+    asked.out.mkdir(parents=True, exist_ok=True)
     models, refused = [], []
     for shipped in CATALOGUE:
         if asked.only and not any(shipped.name.startswith(name) for name in asked.only):
