@@ -137,6 +137,12 @@ def _tflite(path: Path) -> None:
     network(path)
 
 
+def _ctranslate2(path: Path) -> None:
+    from test_ctranslate2_file import sample
+
+    sample(path)
+
+
 def _tesseract(path: Path) -> None:
     from test_tesseract_file import traineddata
 
@@ -168,7 +174,8 @@ SAMPLES: dict[str, Callable[[Path], None]] = {
     "m.safetensors": _safetensors, "codes.safetensors": _codes, "m.pt": _torch,
     "legacy.bin": _legacy, "m.onnx": _onnx,
     "m.gguf": _gguf, "fasttext.bin": _fasttext, "m.keras": _keras, "m.h5": _keras,
-    "m.skops": _skops, "m.tflite": _tflite, "m.traineddata": _tesseract,
+    "m.skops": _skops, "ctranslate2.bin": _ctranslate2,
+    "m.tflite": _tflite, "m.traineddata": _tesseract,
     "model.safetensors.index.json": _folder, "config.json": _config,
 }  # fmt: skip
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import struct
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -21,12 +20,6 @@ from uncork import UncorkError
 from uncork.cli import app
 from uncork.loading import load
 from uncork.loading.contents import Tensor, listing
-
-
-def ctranslate2(path: Path) -> None:
-    """As its ModelSpec._serialize writes it: a version, then a name with its length."""
-    name = b"TransformerDecoderSpec\0"
-    path.write_bytes(struct.pack("<IH", 6, len(name)) + name + struct.pack("<II", 8, 0))
 
 
 def openvino(path: Path) -> None:
@@ -54,7 +47,6 @@ FILES = {
                 "m/archive_version"),
         r"torch\.export: export the model to ONNX",
     ),
-    "model.bin": (ctranslate2, "a CTranslate2 model: give the model it was made from"),
     "openvino_model.bin": (openvino, r"OpenVINO model, whose graph is in openvino_model\.xml"),
     "m.mar": (archive("MAR-INF/MANIFEST.json", "model.pt"), "a TorchServe archive: unpack"),
     "m.nemo": (holding(bytes(600)), "a NeMo archive: unpack"),
@@ -122,7 +114,6 @@ FOLDERS = {
     ),
     "a Megatron checkpoint": files("mp_rank_00/model_optim_rng.pt", "mp_rank_01/x.pt"),
     "a spaCy pipeline": files("meta.json", "config.cfg", "textcat/model", "vocab/strings.json"),
-    "a CTranslate2 model": lambda folder: ctranslate2(folder / "model.bin"),
     "an OpenVINO model": lambda folder: openvino(folder / "openvino_model.bin"),
     "a Core ML model": files("Manifest.json", "Data/com.apple.CoreML/model.mlmodel"),
     r"flax_model\.msgpack, which is Flax weights": files("flax_model.msgpack"),

@@ -15,6 +15,7 @@ from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.loading.contents import Contents
+from uncork.loading.ctranslate2.variables import looks_like_ctranslate2
 from uncork.loading.not_read import archive_not_read, file_not_read
 from uncork.loading.safetensors.file import looks_like_safetensors
 
@@ -103,6 +104,10 @@ FASTTEXT = Format(
     "fasttext", f"{_HERE}.fasttext.file:read_fasttext", "fastText .bin/.ftz",
     starts=_magic(b"\xba\x16\x4f\x2f"),
 )  # fmt: skip
+CTRANSLATE2 = Format(
+    "ctranslate2", f"{_HERE}.ctranslate2.file:read_ctranslate2", "CTranslate2 model.bin",
+    starts=looks_like_ctranslate2,
+)  # fmt: skip
 TESSERACT = Format(
     "tesseract", f"{_HERE}.tesseract.file:read_tesseract", "Tesseract .traineddata",
     (".traineddata",), by_name=True,
@@ -159,6 +164,7 @@ FORMATS = [
     TFLITE,
     SKOPS,
     FASTTEXT,
+    CTRANSLATE2,
     TESSERACT,
     FAISS,
     HNSWLIB,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import pickletools
-import struct
 from collections.abc import Collection
 from pathlib import Path
 
@@ -125,8 +124,6 @@ def file_not_read(path: Path, start: bytes) -> str | None:
     name = path.name.lower()
     if start[4:8] in _INSIDE:
         return _INSIDE[start[4:8]]
-    if _is_ctranslate2(start):
-        return f"a CTranslate2 model: {_SAVE}"
     if path.suffix == ".bin" and path.with_suffix(".xml").is_file():
         return f"the weights of an OpenVINO model, whose graph is in {path.stem}.xml: {_SAVE}"
     if path.suffix == ".xml" and (b"<net" in _head(path) or path.with_suffix(".bin").is_file()):
@@ -181,8 +178,6 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
             'output layer in Python (nlp.get_pipe("textcat").model.get_ref("output_layer")'
             '.get_param("W")), save it with numpy.savez and give that'
         )
-    if "model.bin" in found and _is_ctranslate2(_head(folder / "model.bin")[:32]):
-        return f"a CTranslate2 model: {_SAVE}"
     if any(name.endswith(".xml") and f"{name[:-4]}.bin" in found for name in found):
         return f"an OpenVINO model: {_SAVE}"
     if any(name.endswith(".mlmodel") for name in found) or "com.apple.CoreML" in inner | {
@@ -199,15 +194,6 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
         if one is not None:
             return f"the folder of {printable(one)}, which is {_ENDINGS[end]}"
     return None
-
-
-def _is_ctranslate2(start: bytes) -> bool:
-    """A version, the length of a name, and a name such as TransformerSpec."""
-    if len(start) < 12:
-        return False
-    version, length = struct.unpack("<IH", start[:6])
-    name = start[6 : 6 + length].rstrip(b"\0")
-    return 0 < version < 64 and len(name) < length and name.endswith(b"Spec")
 
 
 def _head(path: Path) -> bytes:
