@@ -15,7 +15,6 @@ from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.loading.contents import Contents
-from uncork.loading.ctranslate2.variables import looks_like_ctranslate2
 from uncork.loading.not_read import archive_not_read, file_not_read
 from uncork.loading.safetensors.file import looks_like_safetensors
 
@@ -106,7 +105,11 @@ FASTTEXT = Format(
 )  # fmt: skip
 CTRANSLATE2 = Format(
     "ctranslate2", f"{_HERE}.ctranslate2.file:read_ctranslate2", "CTranslate2 model.bin",
-    starts=looks_like_ctranslate2,
+    starts=_asking(f"{_HERE}.ctranslate2.variables:looks_like_ctranslate2"),
+)  # fmt: skip
+MARIAN = Format(
+    "marian", f"{_HERE}.marian.binary:read_marian", "Marian .bin",
+    starts=_asking(f"{_HERE}.marian.binary:looks_like_marian"),
 )  # fmt: skip
 TESSERACT = Format(
     "tesseract", f"{_HERE}.tesseract.file:read_tesseract", "Tesseract .traineddata",
@@ -165,6 +168,7 @@ FORMATS = [
     SKOPS,
     FASTTEXT,
     CTRANSLATE2,
+    MARIAN,
     TESSERACT,
     FAISS,
     HNSWLIB,

@@ -41,7 +41,7 @@ _STARTS = {  # the first bytes of files people will try
     b"version https://git-lfs": "a Git LFS pointer, not the file itself: run git lfs pull",
     b"<!DOCTYPE": "a web page, not a model: was the download refused?",
     b"<html": "a web page, not a model: was the download refused?",
-    b"\x01\x00\x00\x00\x00\x00\x00\x00": "in Marian's binary format: take the model's .npz",
+    b"\xf5\x17\x34\x01\xd5\x48\x1a\xf1": "a lexical shortlist of Bergamot: give the model itself",
     b"ftrt": f"a TensorRT engine, whose weights are not kept as such: {_SAVE}",
     b"SQLite format 3": "a database, not a model: an uncork store is read by uncork table and "
     "uncork serve",

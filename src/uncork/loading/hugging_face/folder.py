@@ -380,7 +380,8 @@ def _other(folder: Path, config: Mapping[str, Any] | None) -> Contents:
         raise UncorkError(f"{folder} is a pipeline of several models: name the folder of one")
     models = [
         name for name in names
-        if name.lower().endswith(_MODELS) and name not in _NO_MODELS and not name.startswith(".")
+        if name.lower().endswith(_MODELS) and name not in _NO_MODELS
+        and not name.startswith((".", "lex."))  # hidden; a shortlist of Marian's
     ]  # fmt: skip
     what = folder_not_read(folder, names)
     if what is not None and all(name.endswith(_PIECES) for name in models):
