@@ -169,8 +169,9 @@ def test_files_that_marian_writes_are_read(kind: str, tmp_path: Path) -> None:
     (tmp_path / "vocab.yml").write_text("".join(f'"{w}": {n}\n' for n, w in enumerate(table)))
     train = (
         "train --model m.npz --type transformer --train-sets text text "
-        "--vocabs vocab.yml vocab.yml --dim-emb 64 --transformer-heads 2 --transformer-dim-ffn 64 --enc-depth 1 "
-        f"--dec-depth 1 --tied-embeddings-all --after-batches 3 --cpu-threads 1 --dim-vocabs {V} {V} --quiet"
+        "--vocabs vocab.yml vocab.yml --dim-emb 64 --transformer-heads 2 "
+        "--transformer-dim-ffn 64 --enc-depth 1 --dec-depth 1 --tied-embeddings-all "
+        f"--after-batches 3 --cpu-threads 1 --dim-vocabs {V} {V} --quiet"
     )
     for command in (train, f"convert --from m.npz --to model.bin --gemm-type {kind}"):
         code = f"import _pymarian; _pymarian.main({command.split()!r})"
