@@ -154,6 +154,13 @@ def _marian_binary(path: Path) -> None:
     })  # fmt: skip
 
 
+def _openvino(path: Path) -> None:
+    """A network; its weights lie beside it."""
+    from test_openvino_file import small
+
+    small(path)
+
+
 def _tesseract(path: Path) -> None:
     from test_tesseract_file import traineddata
 
@@ -186,6 +193,7 @@ SAMPLES: dict[str, Callable[[Path], None]] = {
     "legacy.bin": _legacy, "m.onnx": _onnx,
     "m.gguf": _gguf, "fasttext.bin": _fasttext, "m.keras": _keras, "m.h5": _keras,
     "m.skops": _skops, "ctranslate2.bin": _ctranslate2, "marian.bin": _marian_binary,
+    "openvino.xml": _openvino,
     "m.tflite": _tflite, "m.traineddata": _tesseract,
     "model.safetensors.index.json": _folder, "config.json": _config,
 }  # fmt: skip

@@ -22,11 +22,6 @@ from uncork.loading import load
 from uncork.loading.contents import Tensor, listing
 
 
-def openvino(path: Path) -> None:
-    path.write_bytes(np.ones(12, np.float32).tobytes())
-    path.with_suffix(".xml").write_text('<?xml version="1.0"?>\n<net name="m" version="11"/>')
-
-
 def archive(*names: str) -> Callable[[Path], None]:
     def write(path: Path) -> None:
         with zipfile.ZipFile(path, "w") as made:
@@ -47,7 +42,6 @@ FILES = {
                 "m/archive_version"),
         r"torch\.export: export the model to ONNX",
     ),
-    "openvino_model.bin": (openvino, r"OpenVINO model, whose graph is in openvino_model\.xml"),
     "m.mar": (archive("MAR-INF/MANIFEST.json", "model.pt"), "a TorchServe archive: unpack"),
     "m.nemo": (holding(bytes(600)), "a NeMo archive: unpack"),
     "flax_model.msgpack": (holding(b"\x81\xa6params"), "Flax weights"),
@@ -114,7 +108,6 @@ FOLDERS = {
     ),
     "a Megatron checkpoint": files("mp_rank_00/model_optim_rng.pt", "mp_rank_01/x.pt"),
     "a spaCy pipeline": files("meta.json", "config.cfg", "textcat/model", "vocab/strings.json"),
-    "an OpenVINO model": lambda folder: openvino(folder / "openvino_model.bin"),
     "a Core ML model": files("Manifest.json", "Data/com.apple.CoreML/model.mlmodel"),
     r"flax_model\.msgpack, which is Flax weights": files("flax_model.msgpack"),
     r"rank0\.engine, which is a TensorRT engine": files("rank0.engine"),

@@ -111,6 +111,11 @@ MARIAN = Format(
     "marian", f"{_HERE}.marian.binary:read_marian", "Marian .bin",
     starts=_asking(f"{_HERE}.marian.binary:looks_like_marian"),
 )  # fmt: skip
+_OPENVINO = f"{_HERE}.openvino.file"
+OPENVINO = Format(
+    "openvino", f"{_OPENVINO}:read_openvino", "OpenVINO .xml with .bin", (".xml",),
+    looks=_asking(f"{_OPENVINO}:looks_like_openvino"),
+)  # fmt: skip
 TESSERACT = Format(
     "tesseract", f"{_HERE}.tesseract.file:read_tesseract", "Tesseract .traineddata",
     (".traineddata",), by_name=True,
@@ -169,6 +174,7 @@ FORMATS = [
     FASTTEXT,
     CTRANSLATE2,
     MARIAN,
+    OPENVINO,
     TESSERACT,
     FAISS,
     HNSWLIB,
@@ -189,7 +195,11 @@ CHROMA = Format(
     "chroma", f"{_VECTORS}.chroma:read_chroma", "Chroma's folders",
     holds=lambda names: "chroma.sqlite3" in names,
 )  # fmt: skip
-FOLDERS = [LANCE, CHROMA]
+OPENVINO_FOLDER = Format(
+    "openvino", f"{_OPENVINO}:read_openvino", "OpenVINO's folders",
+    holds=_asking(f"{_OPENVINO}:is_openvino_folder"),
+)  # fmt: skip
+FOLDERS = [LANCE, CHROMA, OPENVINO_FOLDER]
 _PICKLES = (".pkl", ".pickle", ".joblib")
 
 

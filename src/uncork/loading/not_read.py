@@ -124,10 +124,6 @@ def file_not_read(path: Path, start: bytes) -> str | None:
     name = path.name.lower()
     if start[4:8] in _INSIDE:
         return _INSIDE[start[4:8]]
-    if path.suffix == ".bin" and path.with_suffix(".xml").is_file():
-        return f"the weights of an OpenVINO model, whose graph is in {path.stem}.xml: {_SAVE}"
-    if path.suffix == ".xml" and (b"<net" in _head(path) or path.with_suffix(".bin").is_file()):
-        return f"the graph of an OpenVINO model: {_SAVE}"
     if name in _TOKENIZERS:
         return _TOKENIZER
     if start.startswith((b"{", b"[")) or name.endswith(".json"):
@@ -178,8 +174,6 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
             'output layer in Python (nlp.get_pipe("textcat").model.get_ref("output_layer")'
             '.get_param("W")), save it with numpy.savez and give that'
         )
-    if any(name.endswith(".xml") and f"{name[:-4]}.bin" in found for name in found):
-        return f"an OpenVINO model: {_SAVE}"
     if any(name.endswith(".mlmodel") for name in found) or "com.apple.CoreML" in inner | {
         one.name for part in inner & {"Data"} for one in (folder / part).iterdir()
     }:
@@ -194,14 +188,6 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
         if one is not None:
             return f"the folder of {printable(one)}, which is {_ENDINGS[end]}"
     return None
-
-
-def _head(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(4096)
-    except OSError:
-        return b""
 
 
 def _json(path: Path) -> str:
