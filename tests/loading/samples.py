@@ -161,6 +161,17 @@ def _openvino(path: Path) -> None:
     small(path)
 
 
+def _ncnn(path: Path) -> None:
+    """A network; its weights lie beside it."""
+    from test_ncnn_file import small
+
+    small(path)
+
+
+def _ncnn_weights(path: Path) -> None:
+    _ncnn(path.with_suffix(".param"))
+
+
 def _tesseract(path: Path) -> None:
     from test_tesseract_file import traineddata
 
@@ -193,7 +204,7 @@ SAMPLES: dict[str, Callable[[Path], None]] = {
     "legacy.bin": _legacy, "m.onnx": _onnx,
     "m.gguf": _gguf, "fasttext.bin": _fasttext, "m.keras": _keras, "m.h5": _keras,
     "m.skops": _skops, "ctranslate2.bin": _ctranslate2, "marian.bin": _marian_binary,
-    "openvino.xml": _openvino,
+    "openvino.xml": _openvino, "ncnn.param": _ncnn, "weights.bin": _ncnn_weights,
     "m.tflite": _tflite, "m.traineddata": _tesseract,
     "model.safetensors.index.json": _folder, "config.json": _config,
 }  # fmt: skip

@@ -116,6 +116,11 @@ OPENVINO = Format(
     "openvino", f"{_OPENVINO}:read_openvino", "OpenVINO .xml with .bin", (".xml",),
     looks=_asking(f"{_OPENVINO}:looks_like_openvino"),
 )  # fmt: skip
+_NCNN = f"{_HERE}.ncnn.file"
+NCNN = Format(
+    "ncnn", f"{_NCNN}:read_ncnn", "ncnn .param with .bin", (".param",),
+    _magic(b"7767517", b"\xdd\x85\x76\0"), looks=_asking(f"{_NCNN}:looks_like_ncnn_weights"),
+)  # fmt: skip
 TESSERACT = Format(
     "tesseract", f"{_HERE}.tesseract.file:read_tesseract", "Tesseract .traineddata",
     (".traineddata",), by_name=True,
@@ -175,6 +180,7 @@ FORMATS = [
     CTRANSLATE2,
     MARIAN,
     OPENVINO,
+    NCNN,
     TESSERACT,
     FAISS,
     HNSWLIB,
@@ -199,7 +205,10 @@ OPENVINO_FOLDER = Format(
     "openvino", f"{_OPENVINO}:read_openvino", "OpenVINO's folders",
     holds=_asking(f"{_OPENVINO}:is_openvino_folder"),
 )  # fmt: skip
-FOLDERS = [LANCE, CHROMA, OPENVINO_FOLDER]
+NCNN_FOLDER = Format(
+    "ncnn", f"{_NCNN}:read_ncnn", "ncnn's folders", holds=_asking(f"{_NCNN}:is_ncnn_folder")
+)
+FOLDERS = [LANCE, CHROMA, OPENVINO_FOLDER, NCNN_FOLDER]
 _PICKLES = (".pkl", ".pickle", ".joblib")
 
 

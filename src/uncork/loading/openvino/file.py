@@ -8,15 +8,15 @@ from pathlib import Path
 
 from uncork.core.errors import UncorkError
 from uncork.core.text import printable
-from uncork.loading.contents import Choice, Contents, Vocabulary
+from uncork.loading.contents import Choice, Contents, FoundDomain, UnknownDomain, Vocabulary
 from uncork.loading.onnx.file import OnnxModel
 from uncork.loading.openvino.network import read_network
 from uncork.loading.openvino.operators import Translation
 from uncork.loading.vocabulary import find_vocabulary
 
 _TYPES = (
-    "OpenVINO may compute in float16 or bfloat16 where a device prefers it: verdicts and domain "
-    "are about the types that the network itself has"
+    "OpenVINO computes in the network's own types (it may choose float16 or bfloat16 where a "
+    "device prefers them)"
 )
 _TOKENIZERS = ("openvino_tokenizer", "openvino_detokenizer")
 
@@ -74,13 +74,20 @@ def read_openvino(path: Path) -> Contents:
         lambda: _settled(model.choose()),
         lambda name: _settled(found) if (found := model.around(name)) is not None else None,
         functools.partial(_vocabulary, folder, network.labels.split()),
-        model.domain,
+        functools.partial(_domain, model),
     )
+
+
+def _domain(model: OnnxModel, choice: Choice) -> FoundDomain | UnknownDomain | None:
+    found = model.domain(choice)
+    if not isinstance(found, FoundDomain):
+        return found
+    return replace(found, assumed="; ".join(filter(None, (found.assumed, _TYPES))))
 
 
 def _settled(choice: Choice) -> Choice:
     """The network shows what is added to the logits, and that nothing is."""
-    return replace(choice, bias_settled=True, notes=(*choice.notes, _TYPES))
+    return replace(choice, bias_settled=True)
 
 
 def _vocabulary(folder: Path, labels: list[str], classes: int) -> Vocabulary:
