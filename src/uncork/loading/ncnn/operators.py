@@ -213,6 +213,11 @@ def _convolution(flat: bool, t: Translation, layer: Layer) -> None:
     attributes: dict[str, object] = {"strides": strides, "dilations": dilations}
     if left in (-233, -234):
         attributes["auto_pad"] = "SAME_UPPER" if left == -233 else "SAME_LOWER"
+    elif any(pads) and set(kernel) == {1} and min(pads) >= 0:
+        # The same, and a map of one position at a time, as it is without padding.
+        half = len(pads) // 2
+        around = t.draft.constant([0, 0, *pads[:half], 0, 0, *pads[half:]], np.int64)
+        inputs[0] = t.step("Pad", [value, around], layer)
     elif any(pads):
         attributes["pads"] = pads
     value = t.step("Conv", inputs, layer, **attributes)
