@@ -50,7 +50,7 @@ def read_manifest(path: str | Path) -> list[Task]:
     except OSError as error:
         raise UncorkError(f"manifest {file} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UncorkError(f"manifest {file} is no valid TOML: {error}") from None
+        raise UncorkError(f"manifest {file} is not valid TOML: {error}") from None
     unknown = set(content) - {"defaults", "model"}
     if unknown:
         raise UncorkError(
@@ -96,7 +96,7 @@ def _tasks(file: Path, number: int, entry: Any, defaults: Mapping[str, Any]) -> 
 
 def _options(file: Path, where: str, table: Any, extra: set[str]) -> dict[str, Any]:
     if not isinstance(table, dict):
-        raise UncorkError(f"manifest {file}: {where} is no table")
+        raise UncorkError(f"manifest {file}: {where} is not a table")
     for key, value in table.items():
         if key in extra:
             continue
