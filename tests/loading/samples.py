@@ -172,6 +172,12 @@ def _ncnn_weights(path: Path) -> None:
     _ncnn(path.with_suffix(".param"))
 
 
+def _coreml(path: Path) -> None:
+    from test_coreml_file import small
+
+    small(path)
+
+
 def _tesseract(path: Path) -> None:
     from test_tesseract_file import traineddata
 
@@ -205,6 +211,7 @@ SAMPLES: dict[str, Callable[[Path], None]] = {
     "m.gguf": _gguf, "fasttext.bin": _fasttext, "m.keras": _keras, "m.h5": _keras,
     "m.skops": _skops, "ctranslate2.bin": _ctranslate2, "marian.bin": _marian_binary,
     "openvino.xml": _openvino, "ncnn.param": _ncnn, "weights.bin": _ncnn_weights,
+    "m.mlmodel": _coreml,
     "m.tflite": _tflite, "m.traineddata": _tesseract,
     "model.safetensors.index.json": _folder, "config.json": _config,
 }  # fmt: skip

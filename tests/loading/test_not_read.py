@@ -45,7 +45,6 @@ FILES = {
     "m.mar": (archive("MAR-INF/MANIFEST.json", "model.pt"), "a TorchServe archive: unpack"),
     "m.nemo": (holding(bytes(600)), "a NeMo archive: unpack"),
     "flax_model.msgpack": (holding(b"\x81\xa6params"), "Flax weights"),
-    "m.mlmodel": (holding(b"\x08\x04\x12\x20"), "a Core ML model"),
     "m.pte": (holding(b"\x1c\0\0\0ET12" + bytes(40)), "an ExecuTorch program"),
     "m.ort": (holding(b"\x1c\0\0\0ORTM" + bytes(40)), r"ONNX Runtime's own format.*\.onnx"),
     "m.engine": (holding(b"ftrt" + bytes(40)), "a TensorRT engine"),

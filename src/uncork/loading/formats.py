@@ -121,6 +121,9 @@ NCNN = Format(
     "ncnn", f"{_NCNN}:read_ncnn", "ncnn .param with .bin", (".param",),
     _magic(b"7767517", b"\xdd\x85\x76\0"), looks=_asking(f"{_NCNN}:looks_like_ncnn_weights"),
 )  # fmt: skip
+COREML = Format(
+    "coreml", f"{_HERE}.coreml.file:read_coreml", "Core ML .mlmodel", (".mlmodel",), by_name=True
+)
 TESSERACT = Format(
     "tesseract", f"{_HERE}.tesseract.file:read_tesseract", "Tesseract .traineddata",
     (".traineddata",), by_name=True,
@@ -181,6 +184,7 @@ FORMATS = [
     MARIAN,
     OPENVINO,
     NCNN,
+    COREML,
     TESSERACT,
     FAISS,
     HNSWLIB,

@@ -59,7 +59,6 @@ _ENDINGS = {  # names, where the first bytes say nothing
     ".bin.index.json": "the index of a model in several files: give the folder it lies in",
     ".msgpack": "Flax weights: load them with from_flax=True in transformers 4, or in Flax, and "
     "save the model as .safetensors",
-    ".mlmodel": f"a Core ML model: {_SAVE}",
     ".mlpackage": f"a Core ML package: {_SAVE}",
     ".mlmodelc": f"a compiled Core ML model: {_SAVE}",
     ".pte": f"an ExecuTorch program: {_SAVE}",
@@ -174,7 +173,7 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
             'output layer in Python (nlp.get_pipe("textcat").model.get_ref("output_layer")'
             '.get_param("W")), save it with numpy.savez and give that'
         )
-    if any(name.endswith(".mlmodel") for name in found) or "com.apple.CoreML" in inner | {
+    if "com.apple.CoreML" in inner | {
         one.name for part in inner & {"Data"} for one in (folder / part).iterdir()
     }:
         return f"a Core ML model: {_SAVE}"
