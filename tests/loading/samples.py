@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -143,6 +144,17 @@ def _tesseract(path: Path) -> None:
     traineddata(path)
 
 
+def _paddle(kind: str) -> Callable[[Path], None]:
+    """A model that Paddle wrote; the file to damage is its program or its parameters."""
+
+    def make(path: Path) -> None:
+        made = Path(__file__).parent / "made" / "paddle" / kind / "recogniser"
+        for one in made.iterdir():
+            shutil.copy(one, path.parent)
+
+    return make
+
+
 def _folder(path: Path) -> None:
     """A sharded Hugging Face folder; the file to damage is its index."""
     from safetensors.numpy import save_file
@@ -169,6 +181,8 @@ SAMPLES: dict[str, Callable[[Path], None]] = {
     "legacy.bin": _legacy, "m.onnx": _onnx,
     "m.gguf": _gguf, "fasttext.bin": _fasttext, "m.keras": _keras, "m.h5": _keras,
     "m.skops": _skops, "m.tflite": _tflite, "m.traineddata": _tesseract,
+    "inference.pdmodel": _paddle("older"), "inference.pdiparams": _paddle("older"),
+    "inference.json": _paddle("newer"),
     "model.safetensors.index.json": _folder, "config.json": _config,
 }  # fmt: skip
 

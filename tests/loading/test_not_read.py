@@ -75,7 +75,7 @@ FILES = {
     "README.md": (holding("# A model"), "a text about a model"),
     "model.py": (holding("import torch"), "source code, not a model"),
     "saved_model.pb": (holding(b"\x08\x01\x12\x04"), "a TensorFlow graph"),
-    "inference.pdiparams": (holding(bytes(40)), "PaddlePaddle weights"),
+    "model.pdparams": (holding(bytes(40)), "PaddlePaddle weights"),
 }  # fmt: skip
 
 

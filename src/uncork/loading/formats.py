@@ -107,6 +107,11 @@ TESSERACT = Format(
     "tesseract", f"{_HERE}.tesseract.file:read_tesseract", "Tesseract .traineddata",
     (".traineddata",), by_name=True,
 )  # fmt: skip
+PADDLE = Format(
+    "paddle", f"{_HERE}.paddle.file:read_paddle", "Paddle .pdmodel/.json/__model__",
+    (".pdmodel", ".pdiparams"), by_name=True,
+    looks=_asking(f"{_HERE}.paddle.file:looks_like_paddle"),
+)  # fmt: skip
 # Vectors of items.
 _VECTORS = f"{_HERE}.vectors"
 FAISS = Format(
@@ -160,6 +165,7 @@ FORMATS = [
     SKOPS,
     FASTTEXT,
     TESSERACT,
+    PADDLE,
     FAISS,
     HNSWLIB,
     USEARCH,
@@ -179,7 +185,11 @@ CHROMA = Format(
     "chroma", f"{_VECTORS}.chroma:read_chroma", "Chroma's folders",
     holds=lambda names: "chroma.sqlite3" in names,
 )  # fmt: skip
-FOLDERS = [LANCE, CHROMA]
+PADDLE_FOLDER = Format(
+    "paddle", f"{_HERE}.paddle.file:read_paddle", "Paddle's folders",
+    holds=_asking(f"{_HERE}.paddle.file:is_paddle_folder"),
+)  # fmt: skip
+FOLDERS = [LANCE, CHROMA, PADDLE_FOLDER]
 _PICKLES = (".pkl", ".pickle", ".joblib")
 
 

@@ -76,8 +76,6 @@ _ENDINGS = {  # names, where the first bytes say nothing
     ".pb": f"a TensorFlow graph: {_EXPORT}",
     ".ckpt.index": _CHECKPOINT,
     ".ckpt.meta": _CHECKPOINT,
-    ".pdmodel": f"a PaddlePaddle program: convert it with paddle2onnx, or {_EXPORT}",
-    ".pdiparams": "PaddlePaddle weights: convert the model with paddle2onnx and give the .onnx",
     ".pdparams": "PaddlePaddle weights: convert the model with paddle2onnx and give the .onnx",
     ".caffemodel": f"a Caffe model: {_EXPORT}",
     ".mnn": f"an MNN model: {_SAVE}",
@@ -193,8 +191,8 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
         return "an Orbax checkpoint of JAX: restore it in Python, save the head with numpy.savez"
     if any(name.endswith(".index") and ".ckpt" in name for name in found) or "checkpoint" in found:
         return _CHECKPOINT
-    for end in (".msgpack", ".nemo", ".mar", ".engine", ".plan", ".pte", ".ort", ".pdmodel",
-                ".pdiparams", ".pt2", ".mnn", ".rknn"):  # fmt: skip
+    for end in (".msgpack", ".nemo", ".mar", ".engine", ".plan", ".pte", ".ort", ".pt2",
+                ".pdparams", ".mnn", ".rknn"):  # fmt: skip
         one = next((name for name in sorted(found) if name.lower().endswith(end)), None)
         if one is not None:
             return f"the folder of {printable(one)}, which is {_ENDINGS[end]}"
