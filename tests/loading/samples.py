@@ -144,13 +144,15 @@ def _tesseract(path: Path) -> None:
     traineddata(path)
 
 
-def _paddle(kind: str) -> Callable[[Path], None]:
-    """A model that Paddle wrote; the file to damage is its program or its parameters."""
+def _made(model: str, damaged: str = "") -> Callable[[Path], None]:
+    """A model that its own library wrote (made/); the file to damage is one of those it is of."""
 
     def make(path: Path) -> None:
-        made = Path(__file__).parent / "made" / "paddle" / kind / "recogniser"
-        for one in made.iterdir():
-            shutil.copy(one, path.parent)
+        shutil.copytree(Path(__file__).parent / "made" / model, path.parent, dirs_exist_ok=True)
+        if damaged:  # called as fuzz-files calls it, and still where it belongs
+            (path.parent / damaged).unlink()
+            (path.parent / damaged).symlink_to(path)
+            shutil.copy(Path(__file__).parent / "made" / model / damaged, path)
 
     return make
 
@@ -181,12 +183,15 @@ SAMPLES: dict[str, Callable[[Path], None]] = {
     "legacy.bin": _legacy, "m.onnx": _onnx,
     "m.gguf": _gguf, "fasttext.bin": _fasttext, "m.keras": _keras, "m.h5": _keras,
     "m.skops": _skops, "m.tflite": _tflite, "m.traineddata": _tesseract,
-    "inference.pdmodel": _paddle("older"), "inference.pdiparams": _paddle("older"),
-    "inference.json": _paddle("newer"),
+    "inference.pdmodel": _made("paddle/older/recogniser"),
+    "inference.pdiparams": _made("paddle/older/recogniser"),
+    "inference.json": _made("paddle/newer/recogniser"),
+    "frozen.pb": _made("tensorflow/images-frozen"), "saved_model.pb": _made("tensorflow/images"),
+    "variables.index": _made("tensorflow/images", "variables/variables.index"),
     "model.safetensors.index.json": _folder, "config.json": _config,
 }  # fmt: skip
 
 
 def source(path: Path) -> Path:
     """What to load: a folder where the damaged file is only part of the model."""
-    return path.parent if path.suffix == ".json" else path
+    return path.parent if path.suffix in (".json", ".index") else path

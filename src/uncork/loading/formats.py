@@ -112,6 +112,15 @@ PADDLE = Format(
     (".pdmodel", ".pdiparams"), by_name=True,
     looks=_asking(f"{_HERE}.paddle.file:looks_like_paddle"),
 )  # fmt: skip
+TENSORFLOW = Format(
+    "tensorflow", f"{_HERE}.tensorflow.file:read_tensorflow", "TensorFlow SavedModels and .pb",
+    looks=_asking(f"{_HERE}.tensorflow.file:looks_like_tensorflow"),
+)  # fmt: skip
+CHECKPOINT = Format(
+    "tensorflow checkpoint", f"{_HERE}.tensorflow.checkpoint:read_checkpoint",
+    "TensorFlow checkpoints (.index)",
+    looks=_asking(f"{_HERE}.tensorflow.checkpoint:looks_like_checkpoint"),
+)  # fmt: skip
 # Vectors of items.
 _VECTORS = f"{_HERE}.vectors"
 FAISS = Format(
@@ -166,6 +175,8 @@ FORMATS = [
     FASTTEXT,
     TESSERACT,
     PADDLE,
+    TENSORFLOW,
+    CHECKPOINT,
     FAISS,
     HNSWLIB,
     USEARCH,
@@ -189,7 +200,11 @@ PADDLE_FOLDER = Format(
     "paddle", f"{_HERE}.paddle.file:read_paddle", "Paddle's folders",
     holds=_asking(f"{_HERE}.paddle.file:is_paddle_folder"),
 )  # fmt: skip
-FOLDERS = [LANCE, CHROMA, PADDLE_FOLDER]
+SAVED_MODEL = Format(
+    "tensorflow", f"{_HERE}.tensorflow.file:read_tensorflow", "SavedModels",
+    holds=_asking(f"{_HERE}.tensorflow.file:is_saved_model"),
+)  # fmt: skip
+FOLDERS = [LANCE, CHROMA, PADDLE_FOLDER, SAVED_MODEL]
 _PICKLES = (".pkl", ".pickle", ".joblib")
 
 

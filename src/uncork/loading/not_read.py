@@ -29,8 +29,7 @@ _DEEPSPEED = (
 )
 _MEGATRON = "convert it to a Hugging Face folder with Megatron's or NeMo's own tool, and give that"
 _CHECKPOINT = (
-    "a TensorFlow checkpoint: load it in TensorFlow and save the model as .keras, or the head with "
-    "numpy.savez"
+    "a TensorFlow checkpoint: give its .index file, and the variable that is the head with --weight"
 )
 
 _STARTS = {  # the first bytes of files people will try
@@ -135,7 +134,7 @@ def file_not_read(path: Path, start: bytes) -> str | None:
         return _json(path)
     if start.startswith(_PICKLED) and path.suffix in (".pkl", ".pickle", ".joblib"):
         return _pickle(path)
-    if start.startswith(b"\x08") and name.endswith(".pb") and name != "saved_model.pb":
+    if start.startswith(b"\x08") and name.endswith(".pb"):
         return None  # ONNX, which has been saved under this name too
     return next((what for end, what in _ENDINGS.items() if name.endswith(end)), None)
 
@@ -156,7 +155,7 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
     """What a folder with these files is, where it holds no model that is read."""
     found = set(names)
     inner = {one.name for one in folder.iterdir() if one.is_dir()}
-    if "saved_model.pb" in found or "saved_model.pbtxt" in found:
+    if "saved_model.pbtxt" in found:
         return (
             "a TensorFlow SavedModel: convert it (python -m tf2onnx.convert --saved-model FOLDER "
             "--output model.onnx) and give model.onnx, or save the Keras model as .keras"
