@@ -187,6 +187,8 @@ SAMPLES: dict[str, Callable[[Path], None]] = {
     "inference.pdiparams": _made("paddle/older/recogniser"),
     "inference.json": _made("paddle/newer/recogniser"),
     "frozen.pb": _made("tensorflow/images-frozen"), "saved_model.pb": _made("tensorflow/images"),
+    "model.json": _made("tensorflow_js/graph-uint8"),
+    "layers.json": _made("tensorflow_js/layers", "model.json"),
     "variables.index": _made("tensorflow/images", "variables/variables.index"),
     "model.safetensors.index.json": _folder, "config.json": _config,
 }  # fmt: skip

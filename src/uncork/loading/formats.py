@@ -121,6 +121,11 @@ CHECKPOINT = Format(
     "TensorFlow checkpoints (.index)",
     looks=_asking(f"{_HERE}.tensorflow.checkpoint:looks_like_checkpoint"),
 )  # fmt: skip
+TENSORFLOW_JS = Format(
+    "tensorflow.js", f"{_HERE}.tensorflow.javascript:read_tensorflow_js",
+    "TensorFlow.js model.json",
+    looks=_asking(f"{_HERE}.tensorflow.javascript:looks_like_tensorflow_js"),
+)  # fmt: skip
 # Vectors of items.
 _VECTORS = f"{_HERE}.vectors"
 FAISS = Format(
@@ -177,6 +182,7 @@ FORMATS = [
     PADDLE,
     TENSORFLOW,
     CHECKPOINT,
+    TENSORFLOW_JS,
     FAISS,
     HNSWLIB,
     USEARCH,
@@ -204,7 +210,11 @@ SAVED_MODEL = Format(
     "tensorflow", f"{_HERE}.tensorflow.file:read_tensorflow", "SavedModels",
     holds=_asking(f"{_HERE}.tensorflow.file:is_saved_model"),
 )  # fmt: skip
-FOLDERS = [LANCE, CHROMA, PADDLE_FOLDER, SAVED_MODEL]
+TENSORFLOW_JS_FOLDER = Format(
+    "tensorflow.js", f"{_HERE}.tensorflow.javascript:read_tensorflow_js", "TensorFlow.js's folders",
+    holds=_asking(f"{_HERE}.tensorflow.javascript:is_tensorflow_js"),
+)  # fmt: skip
+FOLDERS = [LANCE, CHROMA, PADDLE_FOLDER, SAVED_MODEL, TENSORFLOW_JS_FOLDER]
 _PICKLES = (".pkl", ".pickle", ".joblib")
 
 

@@ -47,7 +47,7 @@ def read_tensorflow(path: Path) -> Contents:
     else:
         graph = read_frozen(file)
         flat, how = Flat(graph), ""
-        outputs, variables = _ends(graph), {}
+        outputs, variables = loose_ends(graph), {}
     made = Translation(flat, [flat.reference(name) for name in outputs], variables)
     return contents_of(path, "tensorflow", OnnxModel(file, made.draft), how)
 
@@ -90,8 +90,8 @@ def _served(graph: TensorFlowGraph) -> tuple[list[str], str]:
     return outputs, how
 
 
-def _ends(graph: TensorFlowGraph) -> list[str]:
-    """The nodes of a frozen graph that no other node takes anything from."""
+def loose_ends(graph: TensorFlowGraph) -> list[str]:
+    """The nodes of a graph without a signature that no other node takes anything from."""
     taken = {one.split(":")[0].lstrip("^") for node in graph.nodes for one in node.inputs}
     ends = [node.name for node in graph.nodes
             if node.name not in taken and node.op not in _NO_RESULTS]  # fmt: skip

@@ -10,7 +10,7 @@ from uncork.loading.contents import Vocabulary
 from uncork.loading.vocabulary.labels import read_labels
 
 _NAMES = re.compile(
-    r"(.*[-_])?(labels?|classes|class[-_]names|categories|label[-_]?map)\.(txt|csv|json)",
+    r"(.*[-_])?(labels?|classes|class[-_]names|categories|label[-_]?map|metadata)\.(txt|csv|json)",
     re.IGNORECASE,
 )
 

@@ -8,6 +8,7 @@ convolution is the product it stands for.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -62,17 +63,15 @@ class Translation:
         made = [self.define(node, value.rpartition(":")[2]) for value in used]
         self.draft.add(node.op, inputs, made or [self.define(node)], domain=DOMAIN)
 
-    @property
+    @functools.cached_property
     def _used(self) -> dict[str, list[str]]:
         """The results of each node that another node takes."""
-        if not hasattr(self, "_uses"):
-            found: dict[str, dict[str, None]] = {}
-            for node in self.flat.nodes.values():
-                for one in node.inputs:
-                    value = self.flat.follow(one)
-                    found.setdefault(value.rpartition(":")[0], {})[value] = None
-            self._uses = {name: list(values) for name, values in found.items()}
-        return self._uses
+        found: dict[str, dict[str, None]] = {}
+        for node in self.flat.nodes.values():
+            for one in node.inputs:
+                value = self.flat.follow(one)
+                found.setdefault(value.rpartition(":")[0], {})[value] = None
+        return {name: list(values) for name, values in found.items()}
 
     # Names and types
 
