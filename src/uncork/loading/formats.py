@@ -128,6 +128,25 @@ TESSERACT = Format(
     "tesseract", f"{_HERE}.tesseract.file:read_tesseract", "Tesseract .traineddata",
     (".traineddata",), by_name=True,
 )  # fmt: skip
+PADDLE = Format(
+    "paddle", f"{_HERE}.paddle.file:read_paddle", "Paddle .pdmodel/.json/__model__",
+    (".pdmodel", ".pdiparams"), by_name=True,
+    looks=_asking(f"{_HERE}.paddle.file:looks_like_paddle"),
+)  # fmt: skip
+TENSORFLOW = Format(
+    "tensorflow", f"{_HERE}.tensorflow.file:read_tensorflow", "TensorFlow SavedModels and .pb",
+    looks=_asking(f"{_HERE}.tensorflow.file:looks_like_tensorflow"),
+)  # fmt: skip
+CHECKPOINT = Format(
+    "tensorflow checkpoint", f"{_HERE}.tensorflow.checkpoint:read_checkpoint",
+    "TensorFlow checkpoints (.index)",
+    looks=_asking(f"{_HERE}.tensorflow.checkpoint:looks_like_checkpoint"),
+)  # fmt: skip
+TENSORFLOW_JS = Format(
+    "tensorflow.js", f"{_HERE}.tensorflow.javascript:read_tensorflow_js",
+    "TensorFlow.js model.json",
+    looks=_asking(f"{_HERE}.tensorflow.javascript:looks_like_tensorflow_js"),
+)  # fmt: skip
 # Vectors of items.
 _VECTORS = f"{_HERE}.vectors"
 FAISS = Format(
@@ -186,6 +205,10 @@ FORMATS = [
     NCNN,
     COREML,
     TESSERACT,
+    PADDLE,
+    TENSORFLOW,
+    CHECKPOINT,
+    TENSORFLOW_JS,
     FAISS,
     HNSWLIB,
     USEARCH,
@@ -212,7 +235,21 @@ OPENVINO_FOLDER = Format(
 NCNN_FOLDER = Format(
     "ncnn", f"{_NCNN}:read_ncnn", "ncnn's folders", holds=_asking(f"{_NCNN}:is_ncnn_folder")
 )
-FOLDERS = [LANCE, CHROMA, OPENVINO_FOLDER, NCNN_FOLDER]
+PADDLE_FOLDER = Format(
+    "paddle", f"{_HERE}.paddle.file:read_paddle", "Paddle's folders",
+    holds=_asking(f"{_HERE}.paddle.file:is_paddle_folder"),
+)  # fmt: skip
+SAVED_MODEL = Format(
+    "tensorflow", f"{_HERE}.tensorflow.file:read_tensorflow", "SavedModels",
+    holds=_asking(f"{_HERE}.tensorflow.file:is_saved_model"),
+)  # fmt: skip
+TENSORFLOW_JS_FOLDER = Format(
+    "tensorflow.js", f"{_HERE}.tensorflow.javascript:read_tensorflow_js", "TensorFlow.js's folders",
+    holds=_asking(f"{_HERE}.tensorflow.javascript:is_tensorflow_js"),
+)  # fmt: skip
+FOLDERS = [
+    LANCE, CHROMA, OPENVINO_FOLDER, NCNN_FOLDER, PADDLE_FOLDER, SAVED_MODEL, TENSORFLOW_JS_FOLDER,
+]  # fmt: skip
 _PICKLES = (".pkl", ".pickle", ".joblib")
 
 
