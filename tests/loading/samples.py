@@ -143,6 +143,19 @@ def _tesseract(path: Path) -> None:
     traineddata(path)
 
 
+def _thinc(path: Path) -> None:
+    from test_spacy_file import thinc_model
+
+    thinc_model(path)
+
+
+def _moves(path: Path) -> None:
+    """A component of a spaCy pipeline; the file to damage is its list of moves."""
+    from test_spacy_file import entity_recogniser
+
+    entity_recogniser(path)
+
+
 def _folder(path: Path) -> None:
     """A sharded Hugging Face folder; the file to damage is its index."""
     from safetensors.numpy import save_file
@@ -169,10 +182,11 @@ SAMPLES: dict[str, Callable[[Path], None]] = {
     "legacy.bin": _legacy, "m.onnx": _onnx,
     "m.gguf": _gguf, "fasttext.bin": _fasttext, "m.keras": _keras, "m.h5": _keras,
     "m.skops": _skops, "m.tflite": _tflite, "m.traineddata": _tesseract,
+    "m.thinc": _thinc, "moves": _moves,
     "model.safetensors.index.json": _folder, "config.json": _config,
 }  # fmt: skip
 
 
 def source(path: Path) -> Path:
     """What to load: a folder where the damaged file is only part of the model."""
-    return path.parent if path.suffix == ".json" else path
+    return path.parent if path.suffix == ".json" or path.name == "moves" else path

@@ -121,7 +121,7 @@ FOLDERS = {
         "mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt"
     ),
     "a Megatron checkpoint": files("mp_rank_00/model_optim_rng.pt", "mp_rank_01/x.pt"),
-    "a spaCy pipeline": files("meta.json", "config.cfg", "textcat/model", "vocab/strings.json"),
+    "the package of a spaCy pipeline": files("meta.json", "en_small-1.0/config.cfg"),
     "a CTranslate2 model": lambda folder: ctranslate2(folder / "model.bin"),
     "an OpenVINO model": lambda folder: openvino(folder / "openvino_model.bin"),
     "a Core ML model": files("Manifest.json", "Data/com.apple.CoreML/model.mlmodel"),

@@ -73,6 +73,7 @@ class Choice:
     doubts: tuple[str, ...] = ()
     sides_open: bool = False
     bias_settled: bool = False  # the source says which bias is added, be it none
+    vocabulary: Vocabulary | None = None  # of these rows, where a source has several heads
 
 
 @dataclass(frozen=True)
@@ -305,7 +306,7 @@ def turned_to(choice: Choice, by: str) -> Choice:
     )
     return replace(
         choice, weight=choice.weight.T, bias=None, bias_name=None, sides_open=False,
-        why=f"{choice.why}, classes are its columns", notes=(*choice.notes, note),
+        vocabulary=None, why=f"{choice.why}, classes are its columns", notes=(*choice.notes, note),
     )  # fmt: skip
 
 
@@ -342,6 +343,7 @@ def _turned(contents: Contents, tensor: Tensor | None, transpose: bool) -> Choic
         bias=None,
         bias_name=None,
         bias_settled=False,
+        vocabulary=None,
         doubts=(*choice.doubts, *doubts),
         why=why,
         sides_open=False,

@@ -107,6 +107,10 @@ TESSERACT = Format(
     "tesseract", f"{_HERE}.tesseract.file:read_tesseract", "Tesseract .traineddata",
     (".traineddata",), by_name=True,
 )  # fmt: skip
+THINC = Format(
+    "spacy", f"{_HERE}.spacy.file:read_component", "spaCy's models",
+    starts=_magic(b"\x84\xa5nodes"),
+)  # fmt: skip
 # Vectors of items.
 _VECTORS = f"{_HERE}.vectors"
 FAISS = Format(
@@ -160,6 +164,7 @@ FORMATS = [
     SKOPS,
     FASTTEXT,
     TESSERACT,
+    THINC,
     FAISS,
     HNSWLIB,
     USEARCH,
@@ -179,7 +184,15 @@ CHROMA = Format(
     "chroma", f"{_VECTORS}.chroma:read_chroma", "Chroma's folders",
     holds=lambda names: "chroma.sqlite3" in names,
 )  # fmt: skip
-FOLDERS = [LANCE, CHROMA]
+SPACY = Format(
+    "spacy", f"{_HERE}.spacy.file:read_pipeline", "spaCy's pipelines",
+    holds=lambda names: {"config.cfg", "meta.json"} <= names,
+)  # fmt: skip
+SPACY_COMPONENT = Format(
+    "spacy", f"{_HERE}.spacy.file:read_component", "a component of spaCy's",
+    holds=lambda names: {"model", "cfg"} <= names,
+)  # fmt: skip
+FOLDERS = [LANCE, CHROMA, SPACY, SPACY_COMPONENT]
 _PICKLES = (".pkl", ".pickle", ".joblib")
 
 

@@ -175,12 +175,9 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
         "latest_checkpointed_iteration.txt" in found
     ):
         return f"a Megatron checkpoint in pieces: {_MEGATRON}"
-    if "meta.json" in found and "config.cfg" in found:
-        return (
-            "a spaCy pipeline, whose layers are Thinc's own: take the weight of the component's "
-            'output layer in Python (nlp.get_pipe("textcat").model.get_ref("output_layer")'
-            '.get_param("W")), save it with numpy.savez and give that'
-        )
+    held = next((name for name in sorted(inner) if (folder / name / "config.cfg").is_file()), None)
+    if held is not None and "meta.json" in found:
+        return f"the package of a spaCy pipeline: give the folder {printable(held)} inside it"
     if "model.bin" in found and _is_ctranslate2(_head(folder / "model.bin")[:32]):
         return f"a CTranslate2 model: {_SAVE}"
     if any(name.endswith(".xml") and f"{name[:-4]}.bin" in found for name in found):
