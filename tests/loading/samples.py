@@ -85,6 +85,14 @@ def _onnx(path: Path) -> None:
     onnx.save(helper.make_model(graph), path)
 
 
+def _ort(path: Path) -> None:
+    from test_ort_file import classifier, converted
+
+    plain = classifier(path.with_name("plain.onnx"))
+    converted(plain).rename(path)
+    plain.unlink()
+
+
 def _gguf(path: Path) -> None:
     import gguf
 
@@ -179,7 +187,7 @@ def _config(path: Path) -> None:
 SAMPLES: dict[str, Callable[[Path], None]] = {
     "m.npy": _npy, "m.npz": _npz, "c.npz": _compressed, "marian.npz": _marian,
     "m.safetensors": _safetensors, "codes.safetensors": _codes, "m.pt": _torch,
-    "legacy.bin": _legacy, "m.onnx": _onnx,
+    "legacy.bin": _legacy, "m.onnx": _onnx, "m.ort": _ort,
     "m.gguf": _gguf, "fasttext.bin": _fasttext, "m.keras": _keras, "m.h5": _keras,
     "m.skops": _skops, "m.tflite": _tflite, "m.traineddata": _tesseract,
     "m.thinc": _thinc, "moves": _moves,

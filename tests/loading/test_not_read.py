@@ -61,7 +61,6 @@ FILES = {
     "flax_model.msgpack": (holding(b"\x81\xa6params"), "Flax weights"),
     "m.mlmodel": (holding(b"\x08\x04\x12\x20"), "a Core ML model"),
     "m.pte": (holding(b"\x1c\0\0\0ET12" + bytes(40)), "an ExecuTorch program"),
-    "m.ort": (holding(b"\x1c\0\0\0ORTM" + bytes(40)), r"ONNX Runtime's own format.*\.onnx"),
     "m.engine": (holding(b"ftrt" + bytes(40)), "a TensorRT engine"),
     "other.plan": (holding(bytes(40)), "a TensorRT engine"),
     "model.safetensors.index.json": (

@@ -80,6 +80,7 @@ SAFETENSORS = Format(
 )  # fmt: skip
 # A protobuf has no magic; an ONNX model starts with its field 1, the version of the format.
 ONNX = Format("onnx", f"{_HERE}.onnx.file:read_onnx", ".onnx", (".onnx",), by_name=True)
+ORT = Format("ort", f"{_HERE}.ort.file:read_ort_file", ".ort", (".ort",), _magic(b"ORTM", at=4))
 GGUF = Format("gguf", f"{_HERE}.gguf.file:read_gguf", ".gguf", (".gguf",), _magic(b"GGUF"))
 NPZ = Format("npz", f"{_HERE}.numpy.file:read_npz", ".npz", (".npz",))
 NPY = Format("npy", f"{_HERE}.numpy.file:read_npy", ".npy", (".npy",), _magic(b"\x93NUMPY"))
@@ -154,6 +155,7 @@ ARROW = Format(
 FORMATS = [
     SAFETENSORS,
     ONNX,
+    ORT,
     GGUF,
     NPZ,
     NPY,

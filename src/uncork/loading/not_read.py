@@ -53,7 +53,6 @@ _STARTS = {  # the first bytes of files people will try
 _INSIDE = {  # the identifier of a flatbuffer, bytes 4 to 8
     b"ET12": f"an ExecuTorch program: {_SAVE}",
     b"ET13": f"an ExecuTorch program: {_SAVE}",
-    b"ORTM": "in ONNX Runtime's own format (.ort): give the .onnx file it was converted from",
 }
 _ENDINGS = {  # names, where the first bytes say nothing
     ".safetensors.index.json": "the index of a model in several files: give the folder it lies in",
@@ -64,7 +63,6 @@ _ENDINGS = {  # names, where the first bytes say nothing
     ".mlpackage": f"a Core ML package: {_SAVE}",
     ".mlmodelc": f"a compiled Core ML model: {_SAVE}",
     ".pte": f"an ExecuTorch program: {_SAVE}",
-    ".ort": "in ONNX Runtime's own format: give the .onnx file it was converted from",
     ".engine": f"a TensorRT engine, whose weights are not kept as such: {_SAVE}",
     ".plan": f"a TensorRT engine, whose weights are not kept as such: {_SAVE}",
     ".trt": f"a TensorRT engine, whose weights are not kept as such: {_SAVE}",
@@ -190,7 +188,7 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
         return "an Orbax checkpoint of JAX: restore it in Python, save the head with numpy.savez"
     if any(name.endswith(".index") and ".ckpt" in name for name in found) or "checkpoint" in found:
         return _CHECKPOINT
-    for end in (".msgpack", ".nemo", ".mar", ".engine", ".plan", ".pte", ".ort", ".pdmodel",
+    for end in (".msgpack", ".nemo", ".mar", ".engine", ".plan", ".pte", ".pdmodel",
                 ".pdiparams", ".pt2", ".mnn", ".rknn"):  # fmt: skip
         one = next((name for name in sorted(found) if name.lower().endswith(end)), None)
         if one is not None:
