@@ -151,6 +151,12 @@ def _tesseract(path: Path) -> None:
     traineddata(path)
 
 
+def _kaldi(path: Path) -> None:
+    from test_kaldi_file import chain
+
+    chain(path, binary=path.name != "text.mdl")
+
+
 def _thinc(path: Path) -> None:
     from test_spacy_file import thinc_model
 
@@ -190,7 +196,7 @@ SAMPLES: dict[str, Callable[[Path], None]] = {
     "legacy.bin": _legacy, "m.onnx": _onnx, "m.ort": _ort,
     "m.gguf": _gguf, "fasttext.bin": _fasttext, "m.keras": _keras, "m.h5": _keras,
     "m.skops": _skops, "m.tflite": _tflite, "m.traineddata": _tesseract,
-    "m.thinc": _thinc, "moves": _moves,
+    "m.mdl": _kaldi, "text.mdl": _kaldi, "m.thinc": _thinc, "moves": _moves,
     "model.safetensors.index.json": _folder, "config.json": _config,
 }  # fmt: skip
 

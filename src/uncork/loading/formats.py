@@ -108,6 +108,10 @@ TESSERACT = Format(
     "tesseract", f"{_HERE}.tesseract.file:read_tesseract", "Tesseract .traineddata",
     (".traineddata",), by_name=True,
 )  # fmt: skip
+KALDI = Format(
+    "kaldi", f"{_HERE}.kaldi.file:read_kaldi", "Kaldi's .mdl and .raw (nnet3)", (".mdl", ".raw"),
+    _magic(b"\0B<TransitionModel> ", b"\0B<Nnet3> ", b"<TransitionModel>", b"<Nnet3>"),
+)  # fmt: skip
 THINC = Format(
     "spacy", f"{_HERE}.spacy.file:read_component", "spaCy's models",
     starts=_magic(b"\x84\xa5nodes"),
@@ -166,6 +170,7 @@ FORMATS = [
     SKOPS,
     FASTTEXT,
     TESSERACT,
+    KALDI,
     THINC,
     FAISS,
     HNSWLIB,
@@ -194,7 +199,11 @@ SPACY_COMPONENT = Format(
     "spacy", f"{_HERE}.spacy.file:read_component", "a component of spaCy's",
     holds=lambda names: {"model", "cfg"} <= names,
 )  # fmt: skip
-FOLDERS = [LANCE, CHROMA, SPACY, SPACY_COMPONENT]
+VOSK = Format(
+    "kaldi", f"{_HERE}.kaldi.file:read_kaldi", "Vosk's models",
+    holds=lambda names: {"am", "conf"} <= names or "final.mdl" in names,
+)  # fmt: skip
+FOLDERS = [LANCE, CHROMA, SPACY, SPACY_COMPONENT, VOSK]
 _PICKLES = (".pkl", ".pickle", ".joblib")
 
 
