@@ -46,7 +46,6 @@ FILES = {
     "m.nemo": (holding(bytes(600)), "a NeMo archive: unpack"),
     "flax_model.msgpack": (holding(b"\x81\xa6params"), "Flax weights"),
     "m.pte": (holding(b"\x1c\0\0\0ET12" + bytes(40)), "an ExecuTorch program"),
-    "m.ort": (holding(b"\x1c\0\0\0ORTM" + bytes(40)), r"ONNX Runtime's own format.*\.onnx"),
     "m.engine": (holding(b"ftrt" + bytes(40)), "a TensorRT engine"),
     "other.plan": (holding(bytes(40)), "a TensorRT engine"),
     "model.safetensors.index.json": (
@@ -107,7 +106,7 @@ FOLDERS = {
         "mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt"
     ),
     "a Megatron checkpoint": files("mp_rank_00/model_optim_rng.pt", "mp_rank_01/x.pt"),
-    "a spaCy pipeline": files("meta.json", "config.cfg", "textcat/model", "vocab/strings.json"),
+    "the package of a spaCy pipeline": files("meta.json", "en_small-1.0/config.cfg"),
     "a Core ML model": files("Manifest.json", "Data/com.apple.CoreML/model.mlmodel"),
     r"flax_model\.msgpack, which is Flax weights": files("flax_model.msgpack"),
     r"rank0\.engine, which is a TensorRT engine": files("rank0.engine"),

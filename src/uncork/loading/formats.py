@@ -80,6 +80,7 @@ SAFETENSORS = Format(
 )  # fmt: skip
 # A protobuf has no magic; an ONNX model starts with its field 1, the version of the format.
 ONNX = Format("onnx", f"{_HERE}.onnx.file:read_onnx", ".onnx", (".onnx",), by_name=True)
+ORT = Format("ort", f"{_HERE}.ort.file:read_ort_file", ".ort", (".ort",), _magic(b"ORTM", at=4))
 GGUF = Format("gguf", f"{_HERE}.gguf.file:read_gguf", ".gguf", (".gguf",), _magic(b"GGUF"))
 NPZ = Format("npz", f"{_HERE}.numpy.file:read_npz", ".npz", (".npz",))
 NPY = Format("npy", f"{_HERE}.numpy.file:read_npy", ".npy", (".npy",), _magic(b"\x93NUMPY"))
@@ -147,6 +148,14 @@ TENSORFLOW_JS = Format(
     "TensorFlow.js model.json",
     looks=_asking(f"{_HERE}.tensorflow.javascript:looks_like_tensorflow_js"),
 )  # fmt: skip
+KALDI = Format(
+    "kaldi", f"{_HERE}.kaldi.file:read_kaldi", "Kaldi's .mdl and .raw (nnet3)", (".mdl", ".raw"),
+    _magic(b"\0B<TransitionModel> ", b"\0B<Nnet3> ", b"<TransitionModel>", b"<Nnet3>"),
+)  # fmt: skip
+THINC = Format(
+    "spacy", f"{_HERE}.spacy.file:read_component", "spaCy's models",
+    starts=_magic(b"\x84\xa5nodes"),
+)  # fmt: skip
 # Vectors of items.
 _VECTORS = f"{_HERE}.vectors"
 FAISS = Format(
@@ -190,6 +199,7 @@ ARROW = Format(
 FORMATS = [
     SAFETENSORS,
     ONNX,
+    ORT,
     GGUF,
     NPZ,
     NPY,
@@ -209,6 +219,8 @@ FORMATS = [
     TENSORFLOW,
     CHECKPOINT,
     TENSORFLOW_JS,
+    KALDI,
+    THINC,
     FAISS,
     HNSWLIB,
     USEARCH,
@@ -247,8 +259,21 @@ TENSORFLOW_JS_FOLDER = Format(
     "tensorflow.js", f"{_HERE}.tensorflow.javascript:read_tensorflow_js", "TensorFlow.js's folders",
     holds=_asking(f"{_HERE}.tensorflow.javascript:is_tensorflow_js"),
 )  # fmt: skip
+SPACY = Format(
+    "spacy", f"{_HERE}.spacy.file:read_pipeline", "spaCy's pipelines",
+    holds=lambda names: {"config.cfg", "meta.json"} <= names,
+)  # fmt: skip
+SPACY_COMPONENT = Format(
+    "spacy", f"{_HERE}.spacy.file:read_component", "a component of spaCy's",
+    holds=lambda names: {"model", "cfg"} <= names,
+)  # fmt: skip
+VOSK = Format(
+    "kaldi", f"{_HERE}.kaldi.file:read_kaldi", "Vosk's models",
+    holds=lambda names: {"am", "conf"} <= names or "final.mdl" in names,
+)  # fmt: skip
 FOLDERS = [
     LANCE, CHROMA, OPENVINO_FOLDER, NCNN_FOLDER, PADDLE_FOLDER, SAVED_MODEL, TENSORFLOW_JS_FOLDER,
+    SPACY, SPACY_COMPONENT, VOSK,
 ]  # fmt: skip
 _PICKLES = (".pkl", ".pickle", ".joblib")
 

@@ -51,7 +51,6 @@ _STARTS = {  # the first bytes of files people will try
 _INSIDE = {  # the identifier of a flatbuffer, bytes 4 to 8
     b"ET12": f"an ExecuTorch program: {_SAVE}",
     b"ET13": f"an ExecuTorch program: {_SAVE}",
-    b"ORTM": "in ONNX Runtime's own format (.ort): give the .onnx file it was converted from",
 }
 _ENDINGS = {  # names, where the first bytes say nothing
     ".safetensors.index.json": "the index of a model in several files: give the folder it lies in",
@@ -61,7 +60,6 @@ _ENDINGS = {  # names, where the first bytes say nothing
     ".mlpackage": f"a Core ML package: {_SAVE}",
     ".mlmodelc": f"a compiled Core ML model: {_SAVE}",
     ".pte": f"an ExecuTorch program: {_SAVE}",
-    ".ort": "in ONNX Runtime's own format: give the .onnx file it was converted from",
     ".engine": f"a TensorRT engine, whose weights are not kept as such: {_SAVE}",
     ".plan": f"a TensorRT engine, whose weights are not kept as such: {_SAVE}",
     ".trt": f"a TensorRT engine, whose weights are not kept as such: {_SAVE}",
@@ -164,12 +162,9 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
         "latest_checkpointed_iteration.txt" in found
     ):
         return f"a Megatron checkpoint in pieces: {_MEGATRON}"
-    if "meta.json" in found and "config.cfg" in found:
-        return (
-            "a spaCy pipeline, whose layers are Thinc's own: take the weight of the component's "
-            'output layer in Python (nlp.get_pipe("textcat").model.get_ref("output_layer")'
-            '.get_param("W")), save it with numpy.savez and give that'
-        )
+    held = next((name for name in sorted(inner) if (folder / name / "config.cfg").is_file()), None)
+    if held is not None and "meta.json" in found:
+        return f"the package of a spaCy pipeline: give the folder {printable(held)} inside it"
     if "com.apple.CoreML" in inner | {
         one.name for part in inner & {"Data"} for one in (folder / part).iterdir()
     }:
@@ -178,7 +173,7 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
         return "an Orbax checkpoint of JAX: restore it in Python, save the head with numpy.savez"
     if any(name.endswith(".index") and ".ckpt" in name for name in found) or "checkpoint" in found:
         return _CHECKPOINT
-    for end in (".msgpack", ".nemo", ".mar", ".engine", ".plan", ".pte", ".ort", ".pt2",
+    for end in (".msgpack", ".nemo", ".mar", ".engine", ".plan", ".pte", ".pt2",
                 ".pdparams", ".mnn", ".rknn"):  # fmt: skip
         one = next((name for name in sorted(found) if name.lower().endswith(end)), None)
         if one is not None:
