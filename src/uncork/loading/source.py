@@ -67,7 +67,7 @@ def find(
 ) -> Found:
     """As `uncork.load`, and says which tensors were taken, why, and what is worth noting.
 
-    An index that does not compare by inner product is no head; `metric="inner"` asks about the
+    An index that does not compare by inner product is not a head; `metric="inner"` asks about the
     inner products of its rows nevertheless, which is a doubt worth stating.
     """
     auto = isinstance(domain, str) and domain.strip() == "auto"
@@ -101,7 +101,8 @@ def find(
     except UncorkError as error:
         bias_text = f", bias {choice.bias_name!r}" if choice.bias_name else ""
         raise UncorkError(f"{path} (weight {choice.weight_name!r}{bias_text}): {error}") from error
-    vocabulary = labelled(contents, labels, head.classes)
+    own = choice.vocabulary if labels is None else None
+    vocabulary = labelled(contents, labels, head.classes) if own is None else own
     if labels is None and vocabulary.labels is None and vocabulary.source:
         notes.append(f"no labels: {vocabulary.source}")
     if vocabulary.labels is not None:

@@ -175,7 +175,7 @@ def _lines(source: Path) -> Iterator[tuple[str, str, float]]:
             text = line.strip("\r\n")
             if len(text) > _LONGEST:
                 raise UncorkError(
-                    f"line {number} has more than {_LONGEST:,} characters: no judgement"
+                    f"line {number} has more than {_LONGEST:,} characters: not a judgement"
                 )
             if not text.strip():
                 continue
@@ -206,7 +206,7 @@ def _json_line(text: str, number: int) -> tuple[str, str, float]:
         return query, item, _score(str(entry.get("score", 1)), number)
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UncorkError(
-            f"line {number} is no judgement: expected query-id, corpus-id and score"
+            f"line {number} is not a judgement: expected query-id, corpus-id and score"
         ) from None
 
 
@@ -216,7 +216,7 @@ def _score(text: str, number: int) -> float:
     except ValueError:
         value = float("nan")
     if not np.isfinite(value):
-        raise UncorkError(f"line {number}: the relevance {printable(text[:40])!r} is no number")
+        raise UncorkError(f"line {number}: the relevance {printable(text[:40])!r} is not a number")
     return value
 
 

@@ -55,9 +55,9 @@ class Weights:
 
     @property
     def head(self) -> Head:
-        """The head, or `Unavailable`: items under another metric are none."""
+        """The head, or `Unavailable`: items under another metric are not one."""
         if isinstance(self.rows, Items):
-            raise Unavailable(f"items compared by {self.rows.metric_in_words} are no head")
+            raise Unavailable(f"items compared by {self.rows.metric_in_words} are not a head")
         return self.rows
 
 

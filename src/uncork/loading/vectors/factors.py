@@ -2,7 +2,7 @@
 
 implicit's .npz, and arrays under the names of LightFM, Surprise and RecBole. An item's score for a
 user is the inner product of their factors, plus a bias of the item; what a user's own bias adds
-changes no order. RecBole's first row is no item: it pads sequences, and is never recommended.
+changes no order. RecBole's first row is not an item: it pads sequences, and is never recommended.
 """
 
 from __future__ import annotations
