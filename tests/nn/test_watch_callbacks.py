@@ -121,6 +121,15 @@ def test_a_callback_of_the_trainer_writes_events_where_it_reports_to_tensorboard
     assert (tmp_path / "runs/uncork/uncork/report/report.html").exists()
 
 
+def test_the_trainer_logs_its_loss_at_steps_with_a_count_too(tmp_path: Path) -> None:
+    """A log in the middle of a step passes for the step's own, which then is left out."""
+    model = Model()
+    made = trainer(tmp_path, model, [])
+    Watch(model.head, every=2).attach(made)
+    made.train()
+    assert [entry["step"] for entry in made.state.log_history if "loss" in entry] == [1, 2, 3, 4, 5]
+
+
 def test_training_that_reports_to_nobody_makes_no_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,9 @@ def for_transformers(watch: Watch, trainer: Any = None) -> Any:
             if counts is None or not state.is_world_process_zero:
                 return
             if trainer is not None:
+                due = control.should_log  # its own log of this step, which ours would pass for
                 trainer.log(watch.named(counts))
+                control.should_log = due
             else:
                 entry = {**watch.named(counts), "epoch": state.epoch, "step": state.global_step}
                 state.log_history.append(entry)
