@@ -77,12 +77,12 @@ class Message:
         """What the fields of that number hold, as bytes."""
         return [value for value in self.found.get(number, ()) if isinstance(value, memoryview)]
 
-    def bytes(self, number: int) -> bytes:
+    def data(self, number: int) -> bytes:
         parts = self.parts(number)
         return bytes(parts[-1]) if parts else b""
 
     def text(self, number: int) -> str:
-        return self.bytes(number).decode("utf-8", "backslashreplace")
+        return self.data(number).decode("utf-8", "backslashreplace")
 
     def texts(self, number: int) -> list[str]:
         return [bytes(part).decode("utf-8", "backslashreplace") for part in self.parts(number)]
@@ -105,7 +105,7 @@ class Message:
                 every.append(_signed(one))
         return every
 
-    def float(self, number: int, default: float = 0.0) -> float:
+    def single(self, number: int, default: float = 0.0) -> float:
         parts = [part for part in self.parts(number) if len(part) == 4]
         return float(struct.unpack("<f", parts[-1])[0]) if parts else default
 
