@@ -115,7 +115,7 @@ def _setting(stored: Message) -> Any:
     if kind in (0, 9):  # int, long
         return stored.whole(3 if kind == 0 else 13)
     if kind == 1:
-        return stored.single(4)
+        return stored.float(4)
     if kind == 2:
         return stored.text(5)
     if kind in (3, 11):  # ints, longs

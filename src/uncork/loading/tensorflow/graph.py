@@ -135,11 +135,11 @@ def _node(path: Path, stored: Message) -> Node:
 def _setting(path: Path, stored: Message) -> Any:
     """An attribute: text as bytes, a type by its number, a shape as a list or None."""
     if 2 in stored:
-        return stored.data(2)
+        return stored.bytes(2)
     if 3 in stored:
         return stored.whole(3)
     if 4 in stored:
-        return stored.single(4)
+        return stored.float(4)
     if 5 in stored:
         return bool(stored.whole(5))
     if 6 in stored:
