@@ -145,6 +145,47 @@ def _tflite(path: Path) -> None:
     network(path)
 
 
+def _ctranslate2(path: Path) -> None:
+    from test_ctranslate2_file import sample
+
+    sample(path)
+
+
+def _marian_binary(path: Path) -> None:
+    from test_marian_binary import CODES, coded, write
+
+    text = np.frombuffer(b"type: transformer\ndec-depth: 1\ntransformer-postprocess: dan\n", "i1")
+    write(path, {
+        "special:model.yml": text, "Wemb": (CODES["int8"], coded(W, 20.0)),
+        "decoder_ff_logit_out_b": B[None], "decoder_l1_ffn_ffn_ln_scale": W[:1] ** 2 + 1,
+        "decoder_l1_ffn_ffn_ln_bias": W[1:2],
+    })  # fmt: skip
+
+
+def _openvino(path: Path) -> None:
+    """A network; its weights lie beside it."""
+    from test_openvino_file import small
+
+    small(path)
+
+
+def _ncnn(path: Path) -> None:
+    """A network; its weights lie beside it."""
+    from test_ncnn_file import small
+
+    small(path)
+
+
+def _ncnn_weights(path: Path) -> None:
+    _ncnn(path.with_suffix(".param"))
+
+
+def _coreml(path: Path) -> None:
+    from test_coreml_file import small
+
+    small(path)
+
+
 def _tesseract(path: Path) -> None:
     from test_tesseract_file import traineddata
 
@@ -195,7 +236,10 @@ SAMPLES: dict[str, Callable[[Path], None]] = {
     "m.safetensors": _safetensors, "codes.safetensors": _codes, "m.pt": _torch,
     "legacy.bin": _legacy, "m.onnx": _onnx, "m.ort": _ort,
     "m.gguf": _gguf, "fasttext.bin": _fasttext, "m.keras": _keras, "m.h5": _keras,
-    "m.skops": _skops, "m.tflite": _tflite, "m.traineddata": _tesseract,
+    "m.skops": _skops, "ctranslate2.bin": _ctranslate2, "marian.bin": _marian_binary,
+    "openvino.xml": _openvino, "ncnn.param": _ncnn, "weights.bin": _ncnn_weights,
+    "m.mlmodel": _coreml,
+    "m.tflite": _tflite, "m.traineddata": _tesseract,
     "m.mdl": _kaldi, "text.mdl": _kaldi, "m.thinc": _thinc, "moves": _moves,
     "model.safetensors.index.json": _folder, "config.json": _config,
 }  # fmt: skip

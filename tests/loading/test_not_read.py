@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import struct
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -21,17 +20,6 @@ from uncork import UncorkError
 from uncork.cli import app
 from uncork.loading import load
 from uncork.loading.contents import Tensor, listing
-
-
-def ctranslate2(path: Path) -> None:
-    """As its ModelSpec._serialize writes it: a version, then a name with its length."""
-    name = b"TransformerDecoderSpec\0"
-    path.write_bytes(struct.pack("<IH", 6, len(name)) + name + struct.pack("<II", 8, 0))
-
-
-def openvino(path: Path) -> None:
-    path.write_bytes(np.ones(12, np.float32).tobytes())
-    path.with_suffix(".xml").write_text('<?xml version="1.0"?>\n<net name="m" version="11"/>')
 
 
 def archive(*names: str) -> Callable[[Path], None]:
@@ -54,12 +42,9 @@ FILES = {
                 "m/archive_version"),
         r"torch\.export: export the model to ONNX",
     ),
-    "model.bin": (ctranslate2, "a CTranslate2 model: give the model it was made from"),
-    "openvino_model.bin": (openvino, r"OpenVINO model, whose graph is in openvino_model\.xml"),
     "m.mar": (archive("MAR-INF/MANIFEST.json", "model.pt"), "a TorchServe archive: unpack"),
     "m.nemo": (holding(bytes(600)), "a NeMo archive: unpack"),
     "flax_model.msgpack": (holding(b"\x81\xa6params"), "Flax weights"),
-    "m.mlmodel": (holding(b"\x08\x04\x12\x20"), "a Core ML model"),
     "m.pte": (holding(b"\x1c\0\0\0ET12" + bytes(40)), "an ExecuTorch program"),
     "m.engine": (holding(b"ftrt" + bytes(40)), "a TensorRT engine"),
     "other.plan": (holding(bytes(40)), "a TensorRT engine"),
@@ -121,8 +106,6 @@ FOLDERS = {
     ),
     "a Megatron checkpoint": files("mp_rank_00/model_optim_rng.pt", "mp_rank_01/x.pt"),
     "the package of a spaCy pipeline": files("meta.json", "en_small-1.0/config.cfg"),
-    "a CTranslate2 model": lambda folder: ctranslate2(folder / "model.bin"),
-    "an OpenVINO model": lambda folder: openvino(folder / "openvino_model.bin"),
     "a Core ML model": files("Manifest.json", "Data/com.apple.CoreML/model.mlmodel"),
     r"flax_model\.msgpack, which is Flax weights": files("flax_model.msgpack"),
     r"rank0\.engine, which is a TensorRT engine": files("rank0.engine"),

@@ -129,7 +129,7 @@ class Contents:
     it says of its classes; `domain(choice)` what precedes that head; where it does not show, why
     not (None where there is nothing to say). `typed` maps where a source lies in the hub's cache to
     what people typed for it. `metric` is how an index compares its rows with a query (see `Items`),
-    UNSAID where its file does not tell; None where the source is no index, and its rows are
+    UNSAID where its file does not tell; None where the source is not an index, and its rows are
     multiplied with inputs unless another metric is asked for. `links()` is the graph that a search
     of the index walks, where it has one.
     """
@@ -403,6 +403,7 @@ _PARTNERS = {
     "coef_": ("intercept_",),
     "decoder_ff_logit_out_Wt": ("decoder_ff_logit_out_b",),
     "_W": ("_b",),
+    "_w": ("_b",),
     "W": ("b",),
     "w": ("b",),
 }

@@ -104,6 +104,27 @@ FASTTEXT = Format(
     "fasttext", f"{_HERE}.fasttext.file:read_fasttext", "fastText .bin/.ftz",
     starts=_magic(b"\xba\x16\x4f\x2f"),
 )  # fmt: skip
+CTRANSLATE2 = Format(
+    "ctranslate2", f"{_HERE}.ctranslate2.file:read_ctranslate2", "CTranslate2 model.bin",
+    starts=_asking(f"{_HERE}.ctranslate2.variables:looks_like_ctranslate2"),
+)  # fmt: skip
+MARIAN = Format(
+    "marian", f"{_HERE}.marian.binary:read_marian", "Marian .bin",
+    starts=_asking(f"{_HERE}.marian.binary:looks_like_marian"),
+)  # fmt: skip
+_OPENVINO = f"{_HERE}.openvino.file"
+OPENVINO = Format(
+    "openvino", f"{_OPENVINO}:read_openvino", "OpenVINO .xml with .bin", (".xml",),
+    looks=_asking(f"{_OPENVINO}:looks_like_openvino"),
+)  # fmt: skip
+_NCNN = f"{_HERE}.ncnn.file"
+NCNN = Format(
+    "ncnn", f"{_NCNN}:read_ncnn", "ncnn .param with .bin", (".param",),
+    _magic(b"7767517", b"\xdd\x85\x76\0"), looks=_asking(f"{_NCNN}:looks_like_ncnn_weights"),
+)  # fmt: skip
+COREML = Format(
+    "coreml", f"{_HERE}.coreml.file:read_coreml", "Core ML .mlmodel", (".mlmodel",), by_name=True
+)
 TESSERACT = Format(
     "tesseract", f"{_HERE}.tesseract.file:read_tesseract", "Tesseract .traineddata",
     (".traineddata",), by_name=True,
@@ -169,6 +190,11 @@ FORMATS = [
     TFLITE,
     SKOPS,
     FASTTEXT,
+    CTRANSLATE2,
+    MARIAN,
+    OPENVINO,
+    NCNN,
+    COREML,
     TESSERACT,
     KALDI,
     THINC,
@@ -203,7 +229,14 @@ VOSK = Format(
     "kaldi", f"{_HERE}.kaldi.file:read_kaldi", "Vosk's models",
     holds=lambda names: {"am", "conf"} <= names or "final.mdl" in names,
 )  # fmt: skip
-FOLDERS = [LANCE, CHROMA, SPACY, SPACY_COMPONENT, VOSK]
+OPENVINO_FOLDER = Format(
+    "openvino", f"{_OPENVINO}:read_openvino", "OpenVINO's folders",
+    holds=_asking(f"{_OPENVINO}:is_openvino_folder"),
+)  # fmt: skip
+NCNN_FOLDER = Format(
+    "ncnn", f"{_NCNN}:read_ncnn", "ncnn's folders", holds=_asking(f"{_NCNN}:is_ncnn_folder")
+)
+FOLDERS = [LANCE, CHROMA, SPACY, SPACY_COMPONENT, VOSK, OPENVINO_FOLDER, NCNN_FOLDER]
 _PICKLES = (".pkl", ".pickle", ".joblib")
 
 

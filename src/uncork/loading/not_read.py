@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import pickletools
-import struct
 from collections.abc import Collection
 from pathlib import Path
 
@@ -42,7 +41,7 @@ _STARTS = {  # the first bytes of files people will try
     b"version https://git-lfs": "a Git LFS pointer, not the file itself: run git lfs pull",
     b"<!DOCTYPE": "a web page, not a model: was the download refused?",
     b"<html": "a web page, not a model: was the download refused?",
-    b"\x01\x00\x00\x00\x00\x00\x00\x00": "in Marian's binary format: take the model's .npz",
+    b"\xf5\x17\x34\x01\xd5\x48\x1a\xf1": "a lexical shortlist of Bergamot: give the model itself",
     b"ftrt": f"a TensorRT engine, whose weights are not kept as such: {_SAVE}",
     b"SQLite format 3": "a database, not a model: an uncork store is read by uncork table and "
     "uncork serve",
@@ -59,7 +58,6 @@ _ENDINGS = {  # names, where the first bytes say nothing
     ".bin.index.json": "the index of a model in several files: give the folder it lies in",
     ".msgpack": "Flax weights: load them with from_flax=True in transformers 4, or in Flax, and "
     "save the model as .safetensors",
-    ".mlmodel": f"a Core ML model: {_SAVE}",
     ".mlpackage": f"a Core ML package: {_SAVE}",
     ".mlmodelc": f"a compiled Core ML model: {_SAVE}",
     ".pte": f"an ExecuTorch program: {_SAVE}",
@@ -123,12 +121,6 @@ def file_not_read(path: Path, start: bytes) -> str | None:
     name = path.name.lower()
     if start[4:8] in _INSIDE:
         return _INSIDE[start[4:8]]
-    if _is_ctranslate2(start):
-        return f"a CTranslate2 model: {_SAVE}"
-    if path.suffix == ".bin" and path.with_suffix(".xml").is_file():
-        return f"the weights of an OpenVINO model, whose graph is in {path.stem}.xml: {_SAVE}"
-    if path.suffix == ".xml" and (b"<net" in _head(path) or path.with_suffix(".bin").is_file()):
-        return f"the graph of an OpenVINO model: {_SAVE}"
     if name in _TOKENIZERS:
         return _TOKENIZER
     if start.startswith((b"{", b"[")) or name.endswith(".json"):
@@ -176,11 +168,7 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
     held = next((name for name in sorted(inner) if (folder / name / "config.cfg").is_file()), None)
     if held is not None and "meta.json" in found:
         return f"the package of a spaCy pipeline: give the folder {printable(held)} inside it"
-    if "model.bin" in found and _is_ctranslate2(_head(folder / "model.bin")[:32]):
-        return f"a CTranslate2 model: {_SAVE}"
-    if any(name.endswith(".xml") and f"{name[:-4]}.bin" in found for name in found):
-        return f"an OpenVINO model: {_SAVE}"
-    if any(name.endswith(".mlmodel") for name in found) or "com.apple.CoreML" in inner | {
+    if "com.apple.CoreML" in inner | {
         one.name for part in inner & {"Data"} for one in (folder / part).iterdir()
     }:
         return f"a Core ML model: {_SAVE}"
@@ -194,23 +182,6 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
         if one is not None:
             return f"the folder of {printable(one)}, which is {_ENDINGS[end]}"
     return None
-
-
-def _is_ctranslate2(start: bytes) -> bool:
-    """A version, the length of a name, and a name such as TransformerSpec."""
-    if len(start) < 12:
-        return False
-    version, length = struct.unpack("<IH", start[:6])
-    name = start[6 : 6 + length].rstrip(b"\0")
-    return 0 < version < 64 and len(name) < length and name.endswith(b"Spec")
-
-
-def _head(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(4096)
-    except OSError:
-        return b""
 
 
 def _json(path: Path) -> str:

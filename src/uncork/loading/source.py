@@ -67,7 +67,7 @@ def find(
 ) -> Found:
     """As `uncork.load`, and says which tensors were taken, why, and what is worth noting.
 
-    An index that does not compare by inner product is no head; `metric="inner"` asks about the
+    An index that does not compare by inner product is not a head; `metric="inner"` asks about the
     inner products of its rows nevertheless, which is a doubt worth stating.
     """
     auto = isinstance(domain, str) and domain.strip() == "auto"

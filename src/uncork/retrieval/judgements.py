@@ -170,7 +170,7 @@ def _json_line(text: str, number: int) -> tuple[str, str, float]:
         return query, item, _score(str(entry.get("score", 1)), number)
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UncorkError(
-            f"line {number} is no judgement: expected query-id, corpus-id and score"
+            f"line {number} is not a judgement: expected query-id, corpus-id and score"
         ) from None
 
 
@@ -180,7 +180,7 @@ def _score(text: str, number: int) -> float:
     except ValueError:
         value = float("nan")
     if not np.isfinite(value):
-        raise UncorkError(f"line {number}: the relevance {printable(text[:40])!r} is no number")
+        raise UncorkError(f"line {number}: the relevance {printable(text[:40])!r} is not a number")
     return value
 
 

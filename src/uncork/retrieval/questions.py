@@ -205,7 +205,7 @@ class Questions:
         )
         if not scored.is_exact:
             state.decision.reason = (
-                "by cosine rows have lengths that are no fractions, and what is left cannot be "
+                "by cosine rows have lengths that are not fractions, and what is left cannot be "
                 "told apart within rounding"
             )
             return
