@@ -87,8 +87,8 @@ class Watch:
         self.domain = Box(100) if domain is None else domain
         if isinstance(layer, MixtapeHead):
             raise UncorkError(
-                "a Mixtape head's classes with gates of their own are no linear head, which is all "
-                "that a watch counts: call its audit() now and then"
+                "a Mixtape head's classes with gates of their own are not a linear head, which is "
+                "all that a watch counts: call its audit() now and then"
             )
         self.labels, self.trackers, self.report = labels, trackers, report
         self.logged: Collection[str] = ()  # trackers that the trainer itself gives the counts to
