@@ -456,3 +456,31 @@ def test_items_by_another_metric_have_their_own_vector_as_proof_and_no_margin(
     expect(page.locator("#table")).not_to_contain_text("margin")
     expect(page.locator("#takers")).to_be_hidden()
     assert stumbling_blocks(page) == []
+
+
+@pytest.mark.parametrize("how", ["blob", "srcdoc"])
+def test_a_report_inside_another_page_works_as_well(
+    watch: Watch, hostile: Path, tmp_path: Path, how: str
+) -> None:
+    """As experiment trackers show it: in a frame that may run scripts and has no address or store
+    of its own."""
+    frame = tmp_path / "tracker.html"
+    frame.write_text("<!doctype html><title>Run</title><iframe sandbox=allow-scripts></iframe>")
+    page = watch().page
+    page.goto(frame.as_uri())
+    page.evaluate(
+        """([text, how]) => {
+            const frame = document.querySelector("iframe");
+            frame.width = 1000; frame.height = 900;
+            if (how === "srcdoc") frame.srcdoc = text;
+            else frame.src = URL.createObjectURL(new Blob([text], { type: "text/html" }));
+        }""",
+        [hostile.read_text(encoding="utf-8"), how],
+    )
+    inside = page.frame_locator("iframe")
+    inside.locator(".row").first.click()
+    panel = inside.locator("#detail")
+    expect(panel).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
+    expect(inside.locator(".row").first).to_be_focused()

@@ -107,13 +107,22 @@ function sortBy(key) {
   refresh();
 }
 
+/** Keep what is open in the page's address; inside another page, as trackers show it, it has none. */
+function address(to) {
+  try {
+    history.replaceState(null, "", to);
+  } catch {
+    // not kept, then
+  }
+}
+
 function open(id) {
   const row = classes.rowOf(id);
   if (row < 0) return;
   const place = rows.indexOf(row);
   detail.show(row, place > 0 ? rows[place - 1] : -1, place >= 0 && place + 1 < rows.length ? rows[place + 1] : -1);
   if (place >= 0) table.activate(place, false);
-  history.replaceState(null, "", "#class=" + id);
+  address("#class=" + id);
 }
 
 function oddRows() {
@@ -233,7 +242,7 @@ get("search").addEventListener("keydown", event => {
   event.preventDefault();
 });
 get("detail").addEventListener("close", () => {
-  history.replaceState(null, "", location.pathname + location.search);
+  address(location.pathname + location.search);
   if (rows.length) table.activate(table.active, true);
 });
 const wanted = /^#class=(\d+)$/.exec(location.hash);
