@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -198,6 +199,19 @@ def _tesseract(path: Path) -> None:
     traineddata(path)
 
 
+def _made(model: str, damaged: str = "") -> Callable[[Path], None]:
+    """A model that its own library wrote (made/); the file to damage is one of those it is of."""
+
+    def make(path: Path) -> None:
+        shutil.copytree(Path(__file__).parent / "made" / model, path.parent, dirs_exist_ok=True)
+        if damaged:  # called as fuzz-files calls it, and still where it belongs
+            (path.parent / damaged).unlink()
+            (path.parent / damaged).symlink_to(path)
+            shutil.copy(Path(__file__).parent / "made" / model / damaged, path)
+
+    return make
+
+
 def _kaldi(path: Path) -> None:
     from test_kaldi_file import chain
 
@@ -246,6 +260,13 @@ SAMPLES: dict[str, Callable[[Path], None]] = {
     "openvino.xml": _openvino, "ncnn.param": _ncnn, "weights.bin": _ncnn_weights,
     "m.mlmodel": _coreml,
     "m.tflite": _tflite, "m.traineddata": _tesseract,
+    "inference.pdmodel": _made("paddle/older/recogniser"),
+    "inference.pdiparams": _made("paddle/older/recogniser"),
+    "inference.json": _made("paddle/newer/recogniser"),
+    "frozen.pb": _made("tensorflow/images-frozen"), "saved_model.pb": _made("tensorflow/images"),
+    "model.json": _made("tensorflow_js/graph-uint8"),
+    "layers.json": _made("tensorflow_js/layers", "model.json"),
+    "variables.index": _made("tensorflow/images", "variables/variables.index"),
     "m.mdl": _kaldi, "text.mdl": _kaldi, "m.thinc": _thinc, "moves": _moves,
     "model.safetensors.index.json": _folder, "config.json": _config,
 }  # fmt: skip
@@ -253,4 +274,5 @@ SAMPLES: dict[str, Callable[[Path], None]] = {
 
 def source(path: Path) -> Path:
     """What to load: a folder where the damaged file is only part of the model."""
-    return path.parent if path.suffix == ".json" or path.name == "moves" else path
+    part = path.suffix in (".json", ".index") or path.name == "moves"
+    return path.parent if part else path

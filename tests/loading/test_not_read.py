@@ -58,8 +58,9 @@ FILES = {
     "other.json": (holding([1, 2]), "a JSON file, not a model"),
     "README.md": (holding("# A model"), "a text about a model"),
     "model.py": (holding("import torch"), "source code, not a model"),
-    "saved_model.pb": (holding(b"\x08\x01\x12\x04"), "a TensorFlow graph"),
-    "inference.pdiparams": (holding(bytes(40)), "PaddlePaddle weights"),
+    "saved_model.pb": (holding(b"\x08\x01\x12\x04"), "no SavedModel, or is damaged"),
+    "graph.pb": (holding(b"\x1a\x01a"), "a TensorFlow graph"),
+    "model.pdparams": (holding(bytes(40)), "PaddlePaddle weights"),
 }  # fmt: skip
 
 
@@ -95,7 +96,7 @@ def files(*names: str) -> Callable[[Path], None]:
 
 
 FOLDERS = {
-    "TensorFlow SavedModel: convert": files("saved_model.pb", "variables/variables.index"),
+    "TensorFlow SavedModel: convert": files("saved_model.pbtxt", "variables/variables.index"),
     "distributed checkpoint of PyTorch": distributed,
     "a checkpoint of FSDP in pieces": files("pytorch_model_fsdp_0/x.txt", "trainer_state.json"),
     r"DeepSpeed checkpoint in pieces.*python zero_to_fp32\.py": files(

@@ -133,6 +133,25 @@ TESSERACT = Format(
     "tesseract", f"{_HERE}.tesseract.file:read_tesseract", "Tesseract .traineddata",
     (".traineddata",), by_name=True,
 )  # fmt: skip
+PADDLE = Format(
+    "paddle", f"{_HERE}.paddle.file:read_paddle", "Paddle .pdmodel/.json/__model__",
+    (".pdmodel", ".pdiparams"), by_name=True,
+    looks=_asking(f"{_HERE}.paddle.file:looks_like_paddle"),
+)  # fmt: skip
+TENSORFLOW = Format(
+    "tensorflow", f"{_HERE}.tensorflow.file:read_tensorflow", "TensorFlow SavedModels and .pb",
+    looks=_asking(f"{_HERE}.tensorflow.file:looks_like_tensorflow"),
+)  # fmt: skip
+CHECKPOINT = Format(
+    "tensorflow checkpoint", f"{_HERE}.tensorflow.checkpoint:read_checkpoint",
+    "TensorFlow checkpoints (.index)",
+    looks=_asking(f"{_HERE}.tensorflow.checkpoint:looks_like_checkpoint"),
+)  # fmt: skip
+TENSORFLOW_JS = Format(
+    "tensorflow.js", f"{_HERE}.tensorflow.javascript:read_tensorflow_js",
+    "TensorFlow.js model.json",
+    looks=_asking(f"{_HERE}.tensorflow.javascript:looks_like_tensorflow_js"),
+)  # fmt: skip
 KALDI = Format(
     "kaldi", f"{_HERE}.kaldi.file:read_kaldi", "Kaldi's .mdl and .raw (nnet3)", (".mdl", ".raw"),
     _magic(b"\0B<TransitionModel> ", b"\0B<Nnet3> ", b"<TransitionModel>", b"<Nnet3>"),
@@ -201,6 +220,10 @@ FORMATS = [
     NCNN,
     COREML,
     TESSERACT,
+    PADDLE,
+    TENSORFLOW,
+    CHECKPOINT,
+    TENSORFLOW_JS,
     KALDI,
     THINC,
     FAISS,
@@ -222,6 +245,25 @@ CHROMA = Format(
     "chroma", f"{_VECTORS}.chroma:read_chroma", "Chroma's folders",
     holds=lambda names: "chroma.sqlite3" in names,
 )  # fmt: skip
+OPENVINO_FOLDER = Format(
+    "openvino", f"{_OPENVINO}:read_openvino", "OpenVINO's folders",
+    holds=_asking(f"{_OPENVINO}:is_openvino_folder"),
+)  # fmt: skip
+NCNN_FOLDER = Format(
+    "ncnn", f"{_NCNN}:read_ncnn", "ncnn's folders", holds=_asking(f"{_NCNN}:is_ncnn_folder")
+)
+PADDLE_FOLDER = Format(
+    "paddle", f"{_HERE}.paddle.file:read_paddle", "Paddle's folders",
+    holds=_asking(f"{_HERE}.paddle.file:is_paddle_folder"),
+)  # fmt: skip
+SAVED_MODEL = Format(
+    "tensorflow", f"{_HERE}.tensorflow.file:read_tensorflow", "SavedModels",
+    holds=_asking(f"{_HERE}.tensorflow.file:is_saved_model"),
+)  # fmt: skip
+TENSORFLOW_JS_FOLDER = Format(
+    "tensorflow.js", f"{_HERE}.tensorflow.javascript:read_tensorflow_js", "TensorFlow.js's folders",
+    holds=_asking(f"{_HERE}.tensorflow.javascript:is_tensorflow_js"),
+)  # fmt: skip
 SPACY = Format(
     "spacy", f"{_HERE}.spacy.file:read_pipeline", "spaCy's pipelines",
     holds=lambda names: {"config.cfg", "meta.json"} <= names,
@@ -234,14 +276,10 @@ VOSK = Format(
     "kaldi", f"{_HERE}.kaldi.file:read_kaldi", "Vosk's models",
     holds=lambda names: {"am", "conf"} <= names or "final.mdl" in names,
 )  # fmt: skip
-OPENVINO_FOLDER = Format(
-    "openvino", f"{_OPENVINO}:read_openvino", "OpenVINO's folders",
-    holds=_asking(f"{_OPENVINO}:is_openvino_folder"),
-)  # fmt: skip
-NCNN_FOLDER = Format(
-    "ncnn", f"{_NCNN}:read_ncnn", "ncnn's folders", holds=_asking(f"{_NCNN}:is_ncnn_folder")
-)
-FOLDERS = [LANCE, CHROMA, SPACY, SPACY_COMPONENT, VOSK, OPENVINO_FOLDER, NCNN_FOLDER]
+FOLDERS = [
+    LANCE, CHROMA, OPENVINO_FOLDER, NCNN_FOLDER, PADDLE_FOLDER, SAVED_MODEL, TENSORFLOW_JS_FOLDER,
+    SPACY, SPACY_COMPONENT, VOSK,
+]  # fmt: skip
 _PICKLES = (".pkl", ".pickle", ".joblib")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from uncork.core.text import printable
 
 _MOST_LOOKED_AT = 1 << 20
+_PICKLES = (".pkl", ".pickle", ".joblib", ".dump", ".sav")  # how pickles of models are called
 _PICKLED = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _EXPORT = "export the model to ONNX, or save its weights as .safetensors, and give that"
 _SAVE = "give the model it was made from (a Hugging Face folder, .safetensors or .onnx)"
@@ -28,8 +29,7 @@ _DEEPSPEED = (
 )
 _MEGATRON = "convert it to a Hugging Face folder with Megatron's or NeMo's own tool, and give that"
 _CHECKPOINT = (
-    "a TensorFlow checkpoint: load it in TensorFlow and save the model as .keras, or the head with "
-    "numpy.savez"
+    "a TensorFlow checkpoint: give its .index file, and the variable that is the head with --weight"
 )
 
 _STARTS = {  # the first bytes of files people will try
@@ -72,8 +72,6 @@ _ENDINGS = {  # names, where the first bytes say nothing
     ".pb": f"a TensorFlow graph: {_EXPORT}",
     ".ckpt.index": _CHECKPOINT,
     ".ckpt.meta": _CHECKPOINT,
-    ".pdmodel": f"a PaddlePaddle program: convert it with paddle2onnx, or {_EXPORT}",
-    ".pdiparams": "PaddlePaddle weights: convert the model with paddle2onnx and give the .onnx",
     ".pdparams": "PaddlePaddle weights: convert the model with paddle2onnx and give the .onnx",
     ".caffemodel": f"a Caffe model: {_EXPORT}",
     ".mnn": f"an MNN model: {_SAVE}",
@@ -125,9 +123,9 @@ def file_not_read(path: Path, start: bytes) -> str | None:
         return _TOKENIZER
     if start.startswith((b"{", b"[")) or name.endswith(".json"):
         return _json(path)
-    if start.startswith(_PICKLED) and path.suffix in (".pkl", ".pickle", ".joblib"):
+    if start.startswith(_PICKLED) and path.suffix in _PICKLES:
         return _pickle(path)
-    if start.startswith(b"\x08") and name.endswith(".pb") and name != "saved_model.pb":
+    if start.startswith(b"\x08") and name.endswith(".pb"):
         return None  # ONNX, which has been saved under this name too
     return next((what for end, what in _ENDINGS.items() if name.endswith(end)), None)
 
@@ -148,7 +146,7 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
     """What a folder with these files is, where it holds no model that is read."""
     found = set(names)
     inner = {one.name for one in folder.iterdir() if one.is_dir()}
-    if "saved_model.pb" in found or "saved_model.pbtxt" in found:
+    if "saved_model.pbtxt" in found:
         return (
             "a TensorFlow SavedModel: convert it (python -m tf2onnx.convert --saved-model FOLDER "
             "--output model.onnx) and give model.onnx, or save the Keras model as .keras"
@@ -176,8 +174,8 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
         return "an Orbax checkpoint of JAX: restore it in Python, save the head with numpy.savez"
     if any(name.endswith(".index") and ".ckpt" in name for name in found) or "checkpoint" in found:
         return _CHECKPOINT
-    for end in (".msgpack", ".nemo", ".mar", ".engine", ".plan", ".pte", ".pdmodel",
-                ".pdiparams", ".pt2", ".mnn", ".rknn"):  # fmt: skip
+    for end in (".msgpack", ".nemo", ".mar", ".engine", ".plan", ".pte", ".pt2",
+                ".pdparams", ".mnn", ".rknn"):  # fmt: skip
         one = next((name for name in sorted(found) if name.lower().endswith(end)), None)
         if one is not None:
             return f"the folder of {printable(one)}, which is {_ENDINGS[end]}"

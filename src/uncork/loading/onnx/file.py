@@ -37,7 +37,7 @@ _FIRST_INPUT = {
     "Expand", "Tile", "Slice", "Gather", "Split", "Clip", "ArgMax", "ArgMin", "TopK", "ReduceMax",
     "ReduceMin", "ReduceSum", "ReduceLogSumExp", "ReduceMean", "ReduceL2", "Softplus", "Sqrt",
     "Reciprocal", "GlobalAveragePool", "QuantizeLinear", "DequantizeLinear", "Erf", "Atan",
-    "Softsign", "LeakyRelu", "Elu", "Celu", "Selu", "HardSigmoid", "Abs",
+    "Softsign", "LeakyRelu", "Elu", "Celu", "Selu", "HardSigmoid", "Abs", "paddle::crf_decoding",
 }  # fmt: skip
 _EVERY_INPUT = {"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Where", "Concat", "Pow"}
 _MOST_OUTPUTS = 1000
