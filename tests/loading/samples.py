@@ -27,6 +27,12 @@ def _compressed(path: Path) -> None:
     np.savez_compressed(path, weight=W, bias=B)
 
 
+def _pickle(path: Path) -> None:
+    import pickle
+
+    path.write_bytes(pickle.dumps({"weight": W, "bias": B}))
+
+
 def _marian(path: Path) -> None:
     text = b"type: transformer\ndec-depth: 1\ntransformer-postprocess: dan\n"
     np.savez(path, **{
@@ -254,7 +260,7 @@ def _config(path: Path) -> None:
 
 
 SAMPLES: dict[str, Callable[[Path], None]] = {
-    "m.npy": _npy, "m.npz": _npz, "c.npz": _compressed, "marian.npz": _marian,
+    "m.npy": _npy, "m.npz": _npz, "m.pkl": _pickle, "c.npz": _compressed, "marian.npz": _marian,
     "m.safetensors": _safetensors, "codes.safetensors": _codes, "m.pt": _torch,
     "legacy.bin": _legacy, "m.onnx": _onnx, "m.ort": _ort,
     "m.gguf": _gguf, "fasttext.bin": _fasttext, "m.keras": _keras, "m.h5": _keras,

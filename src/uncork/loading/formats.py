@@ -84,6 +84,10 @@ ORT = Format("ort", f"{_HERE}.ort.file:read_ort_file", ".ort", (".ort",), _magic
 GGUF = Format("gguf", f"{_HERE}.gguf.file:read_gguf", ".gguf", (".gguf",), _magic(b"GGUF"))
 NPZ = Format("npz", f"{_HERE}.numpy.file:read_npz", ".npz", (".npz",))
 NPY = Format("npy", f"{_HERE}.numpy.file:read_npy", ".npy", (".npy",), _magic(b"\x93NUMPY"))
+PICKLE = Format(
+    "pickle", f"{_HERE}.numpy.pickled:read_pickled", "pickles of NumPy arrays alone",
+    looks=_asking(f"{_HERE}.numpy.pickled:looks_like_arrays"),
+)  # fmt: skip
 TORCH = Format(
     "torch", f"{_HERE}.hugging_face.folder:read_torch_file", ".pt/.bin (tensors only)",
     (".pt", ".pth", ".bin", ".ckpt", ".th"), _magic(_LEGACY_TORCH), _is_torch_archive,
@@ -207,6 +211,7 @@ FORMATS = [
     GGUF,
     NPZ,
     NPY,
+    PICKLE,
     TORCH,
     KERAS,
     HDF5,
