@@ -65,4 +65,3 @@ def aims(space: Space) -> list[Aim]:
         lengths = _LENGTHS if space.lifted else _LENGTHS[:1]
         nearest = [Aim(space, length, straight=False) for length in lengths]
     return straight + nearest
-

@@ -185,7 +185,9 @@ def _deepest(rows: np.ndarray, spare: np.ndarray) -> np.ndarray | None:
     """
     from scipy.optimize import linprog
 
-    balance = np.column_stack([np.vstack([rows.T, np.ones(len(rows))]), np.zeros(rows.shape[1] + 1)])
+    balance = np.column_stack(
+        [np.vstack([rows.T, np.ones(len(rows))]), np.zeros(rows.shape[1] + 1)]
+    )
     least = np.zeros((len(spare), len(rows) + 1))
     least[np.arange(len(spare)), spare], least[:, -1] = -1.0, 1.0
     solved = linprog(
