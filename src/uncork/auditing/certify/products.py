@@ -237,7 +237,7 @@ class Products:
         norms = self.centred_norms if single else self.norms
         reach = self.device.get(row_norms(x, self.device.xp)) + drift / kappa
         size = reach * norms.max() + np.abs(self.offsets).max()
-        return kappa * size + (self.head.features + 16) * tiny * (1 + reach)
+        return np.asarray(kappa * size + (self.head.features + 16) * tiny * (1 + reach))
 
     def _rivals(
         self,
