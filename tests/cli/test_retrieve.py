@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from running import Run
 
+from uncork.reach import rank
+
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
@@ -191,3 +193,21 @@ def test_an_audit_says_what_is_never_among_the_first_k(run: Run, tmp_path: Path)
     assert f"among the first 5: {len(places['5']['never'])} proven never" in ran.out
     for wrong in ("0", "a", "1,,2", ""):
         assert "expected numbers" in run("audit", tmp_path / "w.npy", "--top", wrong).error
+
+
+def test_ctrl_c_while_places_are_sought_keeps_the_audit_and_the_bounds(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rank._Ranks, "_bound", interrupted)
+    np.save(tmp_path / "w.npy", np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32))
+    out = tmp_path / "a.json"
+    ran = run("audit", tmp_path / "w.npy", "--top", "5", "--json", out, "--quiet", "--jobs", "1")
+    assert ran.status == 130
+    found = json.loads(out.read_text("utf-8"))
+    assert found["counts"]["undecided"] == 0
+    assert found["first_places"]["5"]["open"] > 0
+    assert "interrupted" in found["first_places_notes"][0]
+    assert "interrupted: these are the bounds until then" in ran.out
