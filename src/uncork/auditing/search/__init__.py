@@ -4,6 +4,7 @@ To add one, write a module with a `PROPOSER` and name it in a list below.
 """
 
 from uncork.auditing.search import (
+    blockers,
     centre,
     equals,
     exact,
@@ -22,6 +23,7 @@ FAST: tuple[Proposer, ...] = (
     equals.PROPOSER,
     winners.PROPOSER,
     guesses.PROPOSER,
+    blockers.PROPOSER,
     screen.PROPOSER,
     shares.PROPOSER,
     projection.PROPOSER,
