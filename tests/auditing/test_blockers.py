@@ -11,8 +11,8 @@ from small_heads import EXTREME, ORDINARY, heads, quick
 from uncork import Ball, Box, Domain, Head, Unbounded, audit, verify
 from uncork.auditing import run
 from uncork.auditing.backend import Backend, TorchBackend
-from uncork.auditing.search import blockers
 from uncork.auditing.search.space import Space
+from uncork.auditing.search.together import blockers
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ To add one, write a module with a `PROPOSER` and name it in a list below.
 """
 
 from uncork.auditing.search import (
-    blockers,
     centre,
     equals,
     exact,
@@ -16,7 +15,7 @@ from uncork.auditing.search import (
     tilt,
 )
 from uncork.auditing.search.proposer import Proposer
-from uncork.auditing.search.together import alike, projection, winners
+from uncork.auditing.search.together import alike, blockers, projection, winners
 
 # Each is given the classes that those before it left undecided.
 FAST: tuple[Proposer, ...] = (
