@@ -1,4 +1,7 @@
-"""A real Chromium, for the tests of whatever is looked at in one."""
+"""A real Chromium, for the tests of what is looked at in one, and ways to wait for what it shows.
+
+A page answers a click when it next draws: what is read at once may be what was there before.
+"""
 
 from __future__ import annotations
 
@@ -25,3 +28,24 @@ def chromium() -> Iterator[Any]:
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+def shows(page: Any, selector: str, text: str) -> None:
+    """Wait until that text is there, perhaps among other."""
+    _expect(page.locator(selector)).to_contain_text(text)
+
+
+def reads(page: Any, selector: str, text: str) -> None:
+    """Wait until that text is there and no other."""
+    _expect(page.locator(selector)).to_have_text(text)
+
+
+def shown(page: Any, selector: str, count: int) -> None:
+    """Wait until there are so many."""
+    _expect(page.locator(selector)).to_have_count(count)
+
+
+def _expect(located: Any) -> Any:
+    from playwright.sync_api import expect
+
+    return expect(located)

@@ -20,9 +20,6 @@ class Watched:
     complaints: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
-    def sentence(self) -> str:
-        return str(self.page.inner_text("#sentence"))
-
     def open(self, path: Path, fragment: str = "") -> Watched:
         self.page.goto(path.as_uri() + fragment)
         self.page.wait_for_selector("html[data-ready=yes]")

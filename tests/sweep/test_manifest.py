@@ -70,7 +70,7 @@ def test_the_same_model_named_twice_is_audited_once(tmp_path: Path) -> None:
         ("[[model]]\nsource = 'a'\ntime_limit = 0", "must be positive"),
         ("[[model]]\nsource = 'a'\nname = 5", "name must be text"),
         ("[[model]]\nsource = 'a'\nname = \"\\u001b[2J\"", "cannot be shown"),
-        ("[[model]", "no valid TOML"),
+        ("[[model]", "not valid TOML"),
         ("[defaults]\nsource = 'a'", "'source', which is none of"),
     ],
 )
@@ -90,3 +90,10 @@ def test_a_glob_that_matches_nothing_stays_to_fail_by_name(tmp_path: Path) -> No
     path = tmp_path / "m.toml"
     path.write_text('[[model]]\nsource = "*.onnx"')
     assert [task.source for task in read_manifest(path)] == [str(tmp_path / "*.onnx")]
+
+
+def test_keys_that_begin_with_x_are_whoever_wrote_the_manifest_s(tmp_path: Path) -> None:
+    file = tmp_path / "m.toml"
+    file.write_text('[[model]]\nsource = "a.npz"\nx-paper = { lost = 3 }\n[defaults]\nx-why = 1')
+    [task] = read_manifest(file)
+    assert task.options == {}

@@ -15,7 +15,7 @@ from uncork.core.head import Head
 class Batch:
     """Inputs of the head (n, d), the class the model put first (n,), and whether another class had
     the same logit (n,); `items` pieces of data were used up for them. `targets` (n,): the class
-    that comes next in the data, −100 where none does; None where the model is no language model."""
+    that comes next in the data, −100 where none does; None unless the model is a language model."""
 
     inputs: np.ndarray
     first: np.ndarray

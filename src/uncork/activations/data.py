@@ -37,7 +37,7 @@ def files_of(data: Sequence[str | os.PathLike[str]]) -> list[Path]:
         elif path.is_file():
             found.append(path)
         else:
-            what = "is no regular file" if path.exists() else "does not exist"
+            what = "is not a regular file" if path.exists() else "does not exist"
             raise UncorkError(f"--data {path} {what}")
     if not found:
         raise UncorkError("no data: name files with --data")
@@ -124,7 +124,7 @@ class Arrays:
         except (ValueError, OSError, EOFError) as error:
             if isinstance(error, UncorkError):
                 raise
-            raise UncorkError(f"--data {path} is no array file: {error}") from None
+            raise UncorkError(f"--data {path} is not an array file: {error}") from None
 
     def _count(self, path: Path) -> int:
         arrays = self._open(path)
@@ -172,7 +172,7 @@ def picture(path: Path, channels: int, height: int) -> np.ndarray:
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         if isinstance(error, UncorkError):
             raise
-        raise UncorkError(f"--data {path} is no picture that can be read: {error}") from None
+        raise UncorkError(f"--data {path} is not a picture that can be read: {error}") from None
     values = np.asarray(small, dtype=np.float32)
     values = values[:, :, ::-1] if channels == 3 else values[:, :, None]
     return np.ascontiguousarray(((values / 255 - 0.5) / 0.5).transpose(2, 0, 1)[None])

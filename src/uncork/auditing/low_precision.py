@@ -65,7 +65,7 @@ def leads_in_own_type(
     head: Head, classes: np.ndarray, inputs: np.ndarray, backend: Backend
 ) -> np.ndarray:
     """z_t − max z_i of each class at its own input x (n, d), with logits in the head's type (in
-    float32 where that is no float of at most 32 bits): (n,)."""
+    float32 where that is not a float of at most 32 bits): (n,)."""
     dtype = _LOW.get(head.dtype, np.float32)
     return _lead(head, classes, inputs.astype(dtype), dtype, backend)
 

@@ -94,7 +94,7 @@ def _read(path: Path, checks: Sequence[Check]) -> Suite:
     except OSError as error:
         raise UncorkError(f"--config {path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UncorkError(f"--config {path} is no valid TOML: {error}") from None
+        raise UncorkError(f"--config {path} is not valid TOML: {error}") from None
     where = "[check]"
     if path.name == PROJECT_FILE:
         where = "[tool.uncork.check]"
@@ -148,7 +148,7 @@ def _condition(path: Path, where: str, check: Check, value: Any) -> Condition:
 
 def _table(path: Path, where: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise UncorkError(f"--config {path}: {where} is no table")
+        raise UncorkError(f"--config {path}: {where} is not a table")
     return value
 
 

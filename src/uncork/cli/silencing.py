@@ -218,7 +218,7 @@ def _settings(found: Found, out: str) -> dict[str, Any]:
                 settings = None
             known = settings.get(_MASK) or [] if isinstance(settings, dict) else None
             if not isinstance(known, list) or not all(type(one) is int for one in known):
-                raise UncorkError(f"{path} is no file of generation settings: write another")
+                raise UncorkError(f"{path} is not a file of generation settings: write to another")
             assert isinstance(settings, dict)
             return {**settings, _MASK: known}
     return {}

@@ -137,7 +137,7 @@ class _Run:
         self.seconds["alone"] = time.perf_counter() - begun
 
     def _exactly(self, k: int, signs: np.ndarray) -> OneSet:
-        """One set in exact arithmetic. Offsets b − θ that are no floats are rounded the way that
+        """One set in exact arithmetic. Offsets b − θ that are not floats are rounded the way that
         makes the set easier to reach, and then the other way: what holds then holds for them."""
         offsets, errors = self.certifier.offsets, self.certifier.offset_errors
         found = OneSet()

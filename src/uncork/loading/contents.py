@@ -73,6 +73,7 @@ class Choice:
     doubts: tuple[str, ...] = ()
     sides_open: bool = False
     bias_settled: bool = False  # the source says which bias is added, be it none
+    vocabulary: Vocabulary | None = None  # of these rows, where a source has several heads
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,10 @@ class Contents:
     it says of its classes; `domain(choice)` what precedes that head; where it does not show, why
     not (None where there is nothing to say). `typed` maps where a source lies in the hub's cache to
     what people typed for it. `metric` is how an index compares its rows with a query (see `Items`),
-    UNSAID where its file does not tell; None where the source is no index, and its rows are
-    multiplied with inputs unless another metric is asked for. `links()` is the graph that a search
-    of the index walks, where it has one.
+    UNSAID where its file does not tell; None where the source is not an index, and its rows are
+    multiplied with inputs unless another metric is asked for. `of_items` says that it holds vectors
+    of items and nothing else, whether or not it tells the metric. `links()` is the graph that a
+    search of the index walks, where it has one.
     """
 
     path: Path
@@ -142,6 +144,7 @@ class Contents:
     domain: Callable[[Choice], FoundDomain | UnknownDomain | None] = lambda choice: None
     typed: Mapping[str, str] = field(default_factory=dict)
     metric: str | None = None
+    of_items: bool = False
     links: Callable[[], Links] | None = None
 
     def tensor(self, name: str, option: str) -> Tensor:
@@ -224,7 +227,7 @@ def choose_by_hand(
             )
         return _whole(contents, replace(choice, bias=offset, bias_name=bias))
     # A graph shows what is added to the logits, and that nothing is.
-    shown = contents.format == "onnx" and choice.why != _BY_HAND
+    shown = contents.format in _GRAPHS and choice.why != _BY_HAND
     if choice.bias_name is not None or choice.bias_settled or shown:
         return _whole(contents, choice)
     # `paired_bias` only ever returns a vector of the right length.
@@ -264,6 +267,7 @@ def _whole(contents: Contents, choice: Choice) -> Choice:
     )
 
 
+_GRAPHS = ("onnx", "ort")  # formats whose graph shows how a weight is used
 # Formats whose arrays stand alone: nothing says which side the classes of one are on.
 _LONE = ("npy", "npz", "safetensors", "torch")
 
@@ -305,14 +309,14 @@ def turned_to(choice: Choice, by: str) -> Choice:
     )
     return replace(
         choice, weight=choice.weight.T, bias=None, bias_name=None, sides_open=False,
-        why=f"{choice.why}, classes are its columns", notes=(*choice.notes, note),
+        vocabulary=None, why=f"{choice.why}, classes are its columns", notes=(*choice.notes, note),
     )  # fmt: skip
 
 
 def _turned(contents: Contents, tensor: Tensor | None, transpose: bool) -> Choice:
     """The head around that weight (or the reader's own), with the classes on the side asked for."""
     if tensor is None:
-        if transpose and contents.format == "onnx":
+        if transpose and contents.format in _GRAPHS:
             raise UncorkError(
                 f"{contents.path}: the graph already says which side of the weight the classes are "
                 "on; --transpose goes with --weight"
@@ -342,6 +346,7 @@ def _turned(contents: Contents, tensor: Tensor | None, transpose: bool) -> Choic
         bias=None,
         bias_name=None,
         bias_settled=False,
+        vocabulary=None,
         doubts=(*choice.doubts, *doubts),
         why=why,
         sides_open=False,
@@ -400,6 +405,7 @@ _PARTNERS = {
     "coef_": ("intercept_",),
     "decoder_ff_logit_out_Wt": ("decoder_ff_logit_out_b",),
     "_W": ("_b",),
+    "_w": ("_b",),
     "W": ("b",),
     "w": ("b",),
 }

@@ -144,7 +144,7 @@ def _read(archive: OwnArchive, items: Items) -> Retrieval:
         raise UncorkError("the names of the queries are damaged")
     verdicts = archive.array("query_verdict", (count,), np.int8)
     if not np.isin(verdicts, [int(v) for v in TopSet]).all():
-        raise UncorkError("query_verdict holds what is no verdict")
+        raise UncorkError("query_verdict holds something that is not a verdict")
     sizes = archive.array("relevant_size", (count,), np.int64)
     if count and (sizes.min() < 1 or sizes.max() > len(items)):
         raise UncorkError("relevant_size is damaged")

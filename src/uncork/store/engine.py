@@ -27,7 +27,7 @@ def parse_url(text: str) -> URL:
         url = make_url(text)
     except (exc.ArgumentError, ValueError) as error:
         raise UncorkError(
-            f"store {text!r} is no database URL: give a file or postgresql://user@host/database"
+            f"store {text!r} is not a database URL: give a file or postgresql://user@host/database"
         ) from error
     kind = url.get_backend_name()
     if kind in ("postgresql", "postgres"):
@@ -77,7 +77,7 @@ class Database:
             return create_engine(
                 self.url,
                 connect_args={"connect_timeout": max(2, round(self.wait))},
-                pool_pre_ping=True,  # a server that was started anew meanwhile is no error
+                pool_pre_ping=True,  # a server that was started anew meanwhile is not an error
             )
         except ImportError as error:
             raise UncorkError(

@@ -1,6 +1,6 @@
 """The sweep: plan every model, hand its ranges to the engine, store what comes back.
 
-A model that fails is recorded and the rest goes on. A worker that is lost is no failure of its
+A model that fails is recorded and the rest goes on. A lost worker is not a failure of its
 model: what it had is tried again, and in the end not run. A range that is finished is on disk
 before anything else happens, so that whatever is killed, nothing is decided twice after `resume`.
 """

@@ -161,8 +161,8 @@ def _random(task: Task) -> Head:
     match = _RANDOM.fullmatch(task.source)
     if match is None:
         raise UncorkError(
-            f"{task.source!r} is no random head: expected random:normal,10000x20,seed=0 with ,bias "
-            "at its end where there is one"
+            f"{task.source!r} is not a random head: expected random:normal,10000x20,seed=0 with "
+            ",bias at its end where there is one"
         )
     init, classes, features, seed, bias = match.groups()
     domain = str(task.options.get("domain", "auto")).strip()

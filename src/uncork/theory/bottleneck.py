@@ -45,7 +45,7 @@ def shift_between(first: Any, second: Any, *, tolerance: float = _SHIFT) -> np.n
     """
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if a.shape != b.shape or a.ndim != 2:
-        raise UncorkError(f"shapes {a.shape} and {b.shape} are no two matrices of the same size")
+        raise UncorkError(f"shapes {a.shape} and {b.shape} are not two matrices of the same size")
     difference = b - a
     shift = difference.mean(axis=1)
     scale = max(float(np.abs(a).max()), float(np.abs(b).max()), 1.0)
@@ -78,8 +78,8 @@ def precise_rank(
 ) -> int:
     """The rank of log softmax(hidden Wᵀ + b) for small matrices of exact numbers, in 60 digits.
 
-    Logits are exact; only their normalisers, which are no fractions, are rounded. A pivot below
-    1e-30 of the largest counts as zero: sixty digits leave no doubt, though they are no proof.
+    Logits are exact; only their normalisers, which are not fractions, are rounded. A pivot below
+    1e-30 of the largest counts as zero: sixty digits leave no doubt, though they are not a proof.
     """
     with localcontext() as context:
         context.prec = _DIGITS

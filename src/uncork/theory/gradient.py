@@ -234,7 +234,7 @@ def _checked(head: Head, hidden: Any, targets: Any) -> tuple[np.ndarray, np.ndar
     wrong = counted & ((wanted < 0) | (wanted >= head.classes))
     if wrong.any():
         raise UncorkError(
-            f"target {int(wanted[wrong][0])} is no class: the head has {head.classes:,}, 0 to "
+            f"target {int(wanted[wrong][0])} is not a class: the head has {head.classes:,}, 0 to "
             f"{head.classes - 1} ({IGNORED} is ignored)"
         )
     if not counted.any():

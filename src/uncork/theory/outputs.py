@@ -87,8 +87,8 @@ class Outputs:
             if abs(self.normaliser[worst]) > _SUMS_TO_ONE:
                 raise UncorkError(
                     f"{self.name}: row {worst} sums to {np.exp(self.normaliser[worst]):.3g} as "
-                    "probabilities, not to 1: these are no natural logarithms of probabilities; if "
-                    "they are logits, say so (--logits)"
+                    "probabilities, not to 1: these are not natural logarithms of probabilities; "
+                    "if they are logits, say so (--logits)"
                 )
         self._column_mean = column_sum / self.contexts
         roundoff, factor = ROUNDOFF[self.dtype]

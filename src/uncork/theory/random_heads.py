@@ -57,7 +57,7 @@ def hull_vertices(weight: np.ndarray) -> np.ndarray:
     Real Qhull, as the paper's check: without a bias and with x unbounded (or in any box around 0)
     these are exactly the argmaxable classes. Meant for points in general position, as random ones
     are: Qhull merges facets within rounding, so rows that lie on a face within 1e-13 or so are its
-    to decide. Rows equal to one another are no vertices, as neither is ever strictly first.
+    to decide. Rows equal to one another are not vertices, as neither is ever strictly first.
     """
     points = _points(weight)
     features = points.shape[1]

@@ -36,7 +36,7 @@ def dots(
 
 
 def _binned(values: np.ndarray, bins: int) -> np.ndarray:
-    """In which of so many equal bins each value falls; those that are no number in the last."""
+    """In which of so many equal bins each value falls; those that are not a number in the last."""
     known = np.isfinite(values)
     low = float(values.min(where=known, initial=np.inf))
     span = float(values.max(where=known, initial=-np.inf)) - low

@@ -38,8 +38,8 @@ def is_loopback(host: str) -> bool:
 class Guard:
     """Refuses requests for other hosts, and adds the headers to every answer.
 
-    `host` is what the server is bound to. Where that is no loopback address, addresses in numbers
-    are answered too: no name of anybody else's can stand for them.
+    `host` is what the server is bound to. Where that is not a loopback address, addresses in
+    numbers are answered too: no name of anybody else's can stand for them.
     """
 
     def __init__(self, app: Any, host: str = "127.0.0.1") -> None:

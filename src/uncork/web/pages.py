@@ -8,12 +8,12 @@ import re
 from importlib.resources import files
 from typing import Any
 
-from uncork.core.reading import words_of
 from uncork.report.label_page import answer_on_sets
 from uncork.report.page import STYLES, doubts, escaped, filled
 from uncork.report.rows import Summary, base_name
+from uncork.report.wording import about_items
 from uncork.store import StoredAudit
-from uncork.web.stored import title
+from uncork.web.stored import summary, title
 
 _SITE = '<link rel="stylesheet" href="/static/site.css">'
 _ICON = '<link rel="icon" type="image/svg+xml" href="/static/icon.svg">'
@@ -40,8 +40,11 @@ def compare() -> str:
 
 def one_class(audit: StoredAudit, class_id: int) -> str:
     """One class of one audit."""
-    words = words_of(audit.reading)
-    data = {"audit": audit.id, "class": class_id, "words": words.instead or None}
+    words = summary(audit).words
+    data = {
+        "audit": audit.id, "class": class_id, "words": words.instead or None,
+        "about": about_items(audit.metric),
+    }  # fmt: skip
     name = f'<a href="/audits/{audit.id}"><bdi>{escaped(title(audit))}</bdi></a>'
     main = doubts(audit.reading)
     main += '<div id="class"><p class="soft" role="status">Proving it again …</p></div>'
@@ -105,7 +108,8 @@ def report(audit: StoredAudit, shown: Summary) -> str:
         "size": audit.asked,
         "counts": shown.counts,
         "unknown": "potentially unargmaxable" if audit.approximate else "undecided",
-        "words": words_of(audit.reading).instead or None,
+        "words": shown.words.instead or None,
+        "about": about_items(audit.metric),
     }
     return filled(shown, data, _head(), script, _part("navigation.html"))
 

@@ -1,4 +1,4 @@
-"""Labels that are no text: empty, control characters, damaged on their way through an encoding."""
+"""Labels that are not text: empty, control characters, damaged on their way through an encoding."""
 
 from __future__ import annotations
 

@@ -136,9 +136,9 @@ def random(
 def compare(result: Any, truth: np.ndarray, classes: int) -> dict[str, Any]:
     """Precision and recall of "unargmaxable" against Qhull, and the classes they differ on.
 
-    `truth` holds the vertices of the hull. A tied class is never strictly first, so it is no vertex
-    and counts as unargmaxable on both sides. Undecided classes are what the approximate algorithm
-    answers with, its *potentially unargmaxable* ones; of a full audit they count as not found.
+    `truth` holds the vertices of the hull. A tied class is never strictly first, so it is not a
+    vertex and counts as unargmaxable on both sides. Undecided classes are what the approximate
+    algorithm answers with, its *potentially unargmaxable* ones; a full audit has not found them.
     Either way they contradict nothing.
     """
     unargmaxable = np.setdiff1d(np.arange(classes), truth)

@@ -353,7 +353,7 @@ def _run(
         if with_targets:
             if batch.targets is None:
                 raise UncorkError(
-                    f"{source} is no language model whose next tokens the data holds: give "
+                    f"{source} is not a language model whose next tokens the data holds: give "
                     "--hidden and --targets"
                 )
             targets.append(batch.targets[: contexts - count])

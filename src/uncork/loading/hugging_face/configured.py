@@ -139,7 +139,7 @@ class _Model:
         if len(matrix) == 1:
             raise UncorkError(
                 f"{self.path}: {tensor} gives a single number, a regression or a yes or no: there "
-                "are no classes to compare"
+                "are not classes to compare"
             )
         bias = None
         if located.bias is not None:

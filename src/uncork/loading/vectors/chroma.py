@@ -84,7 +84,7 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
             kinds = dict(database.execute("SELECT name, type FROM sqlite_master"))
             missing = [name for name in _TABLES if kinds.get(name) != "table"]
             if missing:
-                raise UncorkError(f"{path} is no database of Chroma: it has no table {missing[0]}")
+                raise UncorkError(f"{path} is not a Chroma database: it has no table {missing[0]}")
             yield database
     except sqlite3.Error as error:
         raise UncorkError(f"{path} cannot be read: {printable(str(error))}") from error

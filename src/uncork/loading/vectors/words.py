@@ -81,7 +81,7 @@ def read_words(path: Path) -> Contents:
     layout = _layout(path)
     if layout is None:
         raise UncorkError(
-            f"{path} is no file of word vectors: expected a word and its numbers on every line, "
+            f"{path} is not a file of word vectors: expected a word and its numbers on every line, "
             "after a line with the numbers of words and features or without one"
         )
     read = _read_binary if layout.binary else _read_text

@@ -25,7 +25,7 @@ def read_xvecs(path: Path) -> Contents:
     each = 4 + features * kind.itemsize
     if features < 1 or size % each:
         raise UncorkError(
-            f"{path} begins with a row of {features} values, and its {size} bytes are no whole "
+            f"{path} begins with a row of {features} values, and its {size} bytes are not a whole "
             "number of such rows: truncated or damaged"
         )
     count = size // each

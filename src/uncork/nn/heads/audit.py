@@ -137,7 +137,7 @@ def _certain(
         contexts = context_domain(head, domain)
         linear = audit_linear(Head(weight, bias, domain=contexts), classes=asked, **options)
         return linear, linear.unargmaxable, linear.tied
-    # Classes with gates of their own are no linear head: only the others are, among themselves.
+    # Classes with gates of their own are not a linear head: only the others are, among themselves.
     mine = head.frequent_classes.cpu().numpy()
     shared = np.setdiff1d(np.arange(head.classes), mine)
     wanted = np.flatnonzero(np.isin(shared, asked))

@@ -105,7 +105,9 @@ def load_pretrained(path: str | Path, **options: Any) -> Any:
     try:
         kind = transformers.AutoModelForCausalLM._model_mapping[type(config)]
     except KeyError:
-        raise UncorkError(f"{path}: {type(config).__name__} is no causal language model") from None
+        raise UncorkError(
+            f"{path}: {type(config).__name__} is not a causal language model"
+        ) from None
     model, info = changed(kind, WithHead).from_pretrained(
         path, config=config, use_safetensors=True, output_loading_info=True, **options
     )
@@ -140,7 +142,7 @@ def _check_model(model: Any, unknown_model: bool) -> None:
     config = getattr(model, "config", None)
     if config is None or not hasattr(model, "get_output_embeddings"):
         raise UncorkError(
-            f"{type(model).__name__} is no model of transformers: give the name of a Linear to "
+            f"{type(model).__name__} is not a model of transformers: give the name of a Linear to "
             "replace"
         )
     causal_models.check_causal(model, unknown_model)

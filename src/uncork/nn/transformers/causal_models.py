@@ -50,7 +50,7 @@ def check_causal(model: Any, unknown_model: bool) -> None:
         )
     for needed in ("get_output_embeddings", getattr(model, "base_model_prefix", "") or "model"):
         if getattr(model, needed, None) is None:
-            raise UncorkError(f"{kind} has no .{needed}: it is no causal language model")
+            raise UncorkError(f"{kind} has no .{needed}: it is not a causal language model")
 
 
 def _check_config(config: Any, kind: str) -> None:

@@ -136,7 +136,7 @@ def calibrate_tau(
         logits = getattr(output, "logits", output)
         if not isinstance(logits, Tensor):
             raise UncorkError(
-                f"the model's output is no logits but {type(logits).__name__}: give logits_of, "
+                f"the model's output is not logits but {type(logits).__name__}: give logits_of, "
                 "and no labels to a model whose loss is fused"
             )
         values.append(_set(criterion, logits, dim))

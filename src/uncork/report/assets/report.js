@@ -10,6 +10,7 @@ import { element, labelNode, percent, say, short, whole } from "./text.js";
 const get = id => document.getElementById(id);
 const classes = new Classes(JSON.parse(get("data").textContent));
 const NAMES = { argmaxable: say("argmaxable"), unargmaxable: say("unargmaxable"), tied: "tied", undecided: say(classes.unknown) };
+const measured = !classes.about || classes.margins.some(Number.isFinite); // of a theorem there is no margin
 const FAST = 3e4; // classes up to which typing filters at once
 let filter = ["unargmaxable", "undecided", "tied"].find(name => classes.counts[name]) || "all";
 let order = filter === "unargmaxable" ? ["margin", 1] : ["class", 1];
@@ -27,11 +28,11 @@ function columns() {
     { key: "class", title: say("class"), track: "4.5rem", number: true, sortable: true },
     { key: "label", title: "label", track: "minmax(6rem, 1.1fr)", sortable: Boolean(classes.labels) },
     { key: "verdict", title: "verdict", track: "9.5rem", sortable: true },
-    { key: "margin", title: "margin", track: "7rem", number: true, sortable: true },
+    ...(measured ? [{ key: "margin", title: "margin", track: "7rem", number: true, sortable: true }] : []),
     ...(classes.norms ? [{ key: "norm", title: say("row length"), track: "6rem", number: true, sortable: true }] : []),
     ...(outlook ? [{ key: "probability", title: "highest probability", track: "8.5rem", number: true, sortable: true }] : []),
     ...(outlook && outlook.best_rank_lower ? [{ key: "rank", title: "best rank", track: "6rem", number: true, sortable: true }] : []),
-    { key: "by", title: "mixture, or next in line", track: "minmax(8rem, 2fr)" },
+    { key: "by", title: classes.about ? "next in line" : "mixture, or next in line", track: "minmax(8rem, 2fr)" },
   ];
 }
 
@@ -88,8 +89,8 @@ function refresh(keepPlace = false) {
   const sought = get("search").value;
   rows = classes.sort(classes.search(sought, every), ...order);
   table.show(rows, order, keepPlace);
-  get("found").textContent = sought.trim() ? `${whole(rows.length)} of ${whole(every.length)}` : say(`${whole(every.length)} classes`);
-  get("about").textContent = say(ABOUT[filter] || ABOUT.all);
+  get("found").textContent = sought.trim() ? `${whole(rows.length)} of ${whole(every.length)}` : say(`${whole(every.length)} ${every.length === 1 ? "class" : "classes"}`);
+  get("about").textContent = classes.about ? classes.about[filter] || classes.about.all : say(ABOUT[filter] || ABOUT.all);
   get("filter").value = filter;
   get("sort").value = order.join(" ");
   for (const tile of get("tiles").children) tile.setAttribute("aria-pressed", String(tile.dataset.name === filter));
@@ -106,13 +107,22 @@ function sortBy(key) {
   refresh();
 }
 
+/** Keep what is open in the page's address; inside another page, as trackers show it, it has none. */
+function address(to) {
+  try {
+    history.replaceState(null, "", to);
+  } catch {
+    // not kept, then
+  }
+}
+
 function open(id) {
   const row = classes.rowOf(id);
   if (row < 0) return;
   const place = rows.indexOf(row);
   detail.show(row, place > 0 ? rows[place - 1] : -1, place >= 0 && place + 1 < rows.length ? rows[place + 1] : -1);
   if (place >= 0) table.activate(place, false);
-  history.replaceState(null, "", "#class=" + id);
+  address("#class=" + id);
 }
 
 function oddRows() {
@@ -177,7 +187,7 @@ function takers() {
 function charts() {
   const opened = row => open(classes.ids[row]), hint = get("hint");
   const made = [];
-  if (classes.norms) {
+  if (classes.norms && measured) {
     made.push(new Scatter("Length of the row against margin", "lost classes below the line", classes,
       { across: classes.norms, acrossTitle: "length of the class's row", hint, opened }));
   }
@@ -186,8 +196,10 @@ function charts() {
     made.push(new Scatter("Length of the row against best rank", "the highest place that some input gives it", classes,
       { across: classes.norms, acrossTitle: "length of the class's row", hint, opened, up: bestRanks(ranks), upTitle: "best rank" }));
   }
-  made.push(new Scatter("Where in the vocabulary", "class number against margin", classes,
-    { across: classes.ids, acrossTitle: "class", hint, opened }));
+  if (measured) {
+    made.push(new Scatter("Where in the vocabulary", "class number against margin", classes,
+      { across: classes.ids, acrossTitle: "class", hint, opened }));
+  }
   if (classes.margins.some(Number.isFinite)) {
     made.push(new Histogram("Margins", "how many classes have which", classes, { values: classes.margins, signed: true, acrossTitle: "margin" }));
   }
@@ -230,7 +242,7 @@ get("search").addEventListener("keydown", event => {
   event.preventDefault();
 });
 get("detail").addEventListener("close", () => {
-  history.replaceState(null, "", location.pathname + location.search);
+  address(location.pathname + location.search);
   if (rows.length) table.activate(table.active, true);
 });
 const wanted = /^#class=(\d+)$/.exec(location.hash);

@@ -58,20 +58,20 @@ async function showOutlook(section) {
 async function load() {
   // What is stored is there at once; the proof is made anew and takes a moment.
   const { items } = await ask(`/api/audits/${page.audit}/classes`, { after: page.class - 1, limit: 1 });
-  get("class").prepend(...heading({ ...items[0], audit: page.audit }, "big-label"));
+  get("class").prepend(...heading({ ...items[0], audit: page.audit }, "big-label", page.about));
   const detail = await ask(`/api/audits/${page.audit}/classes/${page.class}`);
   if (detail.label) document.title = detail.label.slice(0, 40) + " · uncork";
   const proof = element("section"), near = element("section"), halves = element("div", "halves");
   proof.append(...proofNodes(detail, "h2"));
   near.append(...nearestNodes(detail, "h2"));
-  if (detail.row_length !== null) near.append(element("p", "soft", `The length of its own row is ${short(detail.row_length)}.`));
-  if (detail.weights) near.append(element("p", "soft", `Nearest rows need the weights: ${detail.weights}.`));
+  if (detail.row_length !== null) near.append(element("p", "soft", say("The length of its own row is ") + short(detail.row_length) + "."));
+  if (detail.weights) near.append(element("p", "soft", `${say("Nearest rows")} need the weights: ${detail.weights}.`));
   halves.append(proof, near);
   const steps = element("p", "print-hidden");
   if (page.class > 0) steps.append(link(`/audits/${page.audit}/classes/${page.class - 1}`, say("Previous class")), " · ");
   steps.append(link(`/audits/${page.audit}#class=${page.class}`, "In the report"), " · ", link(`/audits/${page.audit}/classes/${page.class + 1}`, say("Next class")));
   const nearness = element("section");
-  get("class").replaceChildren(...heading(detail, "big-label"), halves, nearness, history(detail), steps);
+  get("class").replaceChildren(...heading(detail, "big-label", page.about), halves, nearness, history(detail), steps);
   if ((detail.check.verdict ?? detail.verdict) === "unargmaxable") await showOutlook(nearness);
   else nearness.remove();
 }
