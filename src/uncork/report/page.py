@@ -11,6 +11,7 @@ import hashlib
 import html
 import os
 import re
+from collections.abc import Iterable
 from importlib.resources import files
 from typing import Any
 
@@ -26,11 +27,11 @@ from uncork.report.wording import Asked
 STYLES = ("theme.css", "report.css")
 # Each may use what stands before it.
 SCRIPTS = (
-    "theme.js", "text.js", "data.js", "table.js", "scales.js", "charts.js", "parts.js",
+    "theme.js", "address.js", "text.js", "data.js", "table.js", "scales.js", "charts.js", "parts.js",
     "detail.js", "report.js",
 )  # fmt: skip
 _IMPORT = re.compile(r"^import [^;]*;\n", re.M)
-_EXPORT = re.compile(r"^export (?:function|class|const) (\w+)", re.M)
+_EXPORT = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.M)
 
 
 def write_report(
@@ -52,7 +53,7 @@ def report_page(
     """The page as text; `outlook` (`uncork.reach.outlook`) adds how near lost classes come, `asked`
     what the commands that check it must say."""
     style = "\n".join(asset(name) for name in STYLES)
-    script = '"use strict";\n' + "\n".join(_scoped(asset(name)) for name in SCRIPTS)
+    script = one_script(asset(name) for name in SCRIPTS)
     policy = (
         f"default-src 'none'; style-src 'sha256-{_digest(style)}'; "
         f"script-src 'sha256-{_digest(script)}'; base-uri 'none'; form-action 'none'"
@@ -102,6 +103,12 @@ def filled(shown: Summary, data: Any, start: str, end: str, navigation: str = ""
 def asset(name: str) -> str:
     """A file of style or script."""
     return files("uncork.report").joinpath("assets").joinpath(name).read_text(encoding="utf-8")
+
+
+def one_script(modules: Iterable[str]) -> str:
+    """Modules, each of which may use what stands before it, as one script that imports nothing: a
+    page opened from a file may load no modules."""
+    return '"use strict";\n' + "\n".join(map(_scoped, modules))
 
 
 def _scoped(module: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from starlette.responses import Response
 
 from uncork.auditing.proofs.verdict import Verdict
 from uncork.core.errors import UncorkError
-from uncork.core.reading import json_keys
 from uncork.report.data import ODD_NAMES, cut, report_data
 from uncork.store import Store, StoredAudit
 from uncork.web import models, queries
@@ -27,7 +25,14 @@ from uncork.web.classes import (
     named_others,
 )
 from uncork.web.label_sets.api import label_api
-from uncork.web.stored import compared, described_class, shown_stored
+from uncork.web.stored import (
+    DIFFERENCES,
+    compared,
+    described_class,
+    differing,
+    plain_audit,
+    shown_stored,
+)
 from uncork.web.weights import Unavailable, WeightsCache
 
 _COMPARISONS = 4  # kept at once
@@ -82,6 +87,7 @@ class Across(str, Enum):
     norm = "norm"
 
 
+Difference = Enum("Difference", {name: name for name in DIFFERENCES}, type=str)  # type: ignore[misc]
 OddRow = Enum("OddRow", {name: name for name in ODD_NAMES}, type=str)  # type: ignore[misc]
 
 _MISSING: dict[int | str, dict[str, Any]] = {
@@ -233,11 +239,18 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
 
     @api.get(
         "/compare", response_model=models.Comparison, responses=_MISSING,
-        summary="Which classes changed between two audits",
+        summary="Two audits side by side: which classes differ",
     )  # fmt: skip
     def compare(
         before: Annotated[int, Query(ge=1, le=LARGEST)],
         after: Annotated[int, Query(ge=1, le=LARGEST)],
+        kind: Annotated[
+            Difference | None,
+            Query(description="only these; lost and regained: by the second; both: by both"),
+        ] = None,
+        search: Annotated[
+            str, Query(max_length=LONGEST, description="text in the label, or a class number")
+        ] = "",
         limit: Limit = 100,
         offset: Offset = 0,
         whole_labels: WholeLabels = False,
@@ -247,7 +260,7 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
             (first.id, first.created, second.id, second.created),
             lambda: compared(store, first, second),
         )
-        changes = result["changes"]
+        changes = differing(result["changes"], None if kind is None else kind.value, search)
         page = changes[offset : offset + limit]
         page = page if whole_labels else cut_labels(page)
         following = offset + len(page)
@@ -343,13 +356,6 @@ class _Kept:
                     self.kept.popitem(last=False)
             self.kept.move_to_end(key)
             return self.kept[key]
-
-
-def plain_audit(audit: StoredAudit) -> dict[str, Any]:
-    """A stored audit as JSON has it."""
-    plain = {**dataclasses.asdict(audit), "created": audit.created.isoformat()}
-    del plain["reading"]
-    return {**plain, **json_keys(audit.reading)}
 
 
 def measured(item: dict[str, Any]) -> dict[str, Any]:

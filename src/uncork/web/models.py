@@ -298,10 +298,11 @@ class Counts(BaseModel):
     other: int
     added: int
     removed: int
+    both: int = Field(description="unargmaxable in both; listed where they are asked for")
 
 
 class Change(BaseModel):
-    change: Literal["lost", "regained", "other", "added", "removed"]
+    change: Literal["lost", "regained", "other", "added", "removed", "both"]
     label: str | None
     class_before: int | None
     class_after: int | None

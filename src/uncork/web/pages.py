@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from uncork.core.reading import words_of
+from uncork.report.data import ODD_NAMES
 from uncork.report.label_page import answer_on_sets
 from uncork.report.page import STYLES, doubts, escaped, filled
 from uncork.report.rows import Summary, base_name
@@ -106,6 +107,7 @@ def report(audit: StoredAudit, shown: Summary) -> str:
         "counts": shown.counts,
         "unknown": "potentially unargmaxable" if audit.approximate else "undecided",
         "words": words_of(audit.reading).instead or None,
+        "odd": list(ODD_NAMES),
     }
     return filled(shown, data, _head(), script, _part("navigation.html"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from uncork.auditing.proofs.verdict import Verdict
 from uncork.core.errors import UncorkError
-from uncork.core.reading import words_of
+from uncork.core.reading import json_keys, words_of
 from uncork.domain import Domain, parse_domain
 from uncork.report.neighbours import nearest_rows, row_norms, runners_up
 from uncork.report.rows import Shown, ShownMixture, Summary, base_name
@@ -29,6 +30,8 @@ _PARTS = 24  # of a mixture, in the answer about one class
 _NEAREST = 8
 _HISTORY = 200
 _UNKNOWN = Verdict.UNDECIDED
+# What two audits can differ in, about one class; and that both lose it.
+DIFFERENCES = ("lost", "regained", "other", "added", "removed", "both")
 _COUNTS = ("argmaxable", "unargmaxable", "tied", "undecided")
 
 
@@ -113,6 +116,13 @@ def _facts(audit: StoredAudit, some: bool) -> dict[str, Any]:
         ),
         "some": some,
     }
+
+
+def plain_audit(audit: StoredAudit) -> dict[str, Any]:
+    """A stored audit as JSON has it."""
+    plain = {**dataclasses.asdict(audit), "created": audit.created.isoformat()}
+    del plain["reading"]
+    return {**plain, **json_keys(audit.reading)}
 
 
 def described_class(
@@ -263,21 +273,24 @@ def _name_others(
 
 
 def compared(store: Store, before: StoredAudit, after: StoredAudit) -> dict[str, Any]:
-    """Which classes changed their verdict, appeared or went, between two audits.
+    """Which classes changed their verdict, appeared or went, between two audits, or are
+    unargmaxable in both.
 
     Classes are matched by label where both audits have labels, each of them once; else by number.
     """
     old, new = (list(every_class(store, audit.id)) for audit in (before, after))
     labelled = all(row.label is not None for rows in (old, new) for row in rows)
     earlier, later = _by_key(old, labelled), _by_key(new, labelled)
-    counts = {"lost": 0, "regained": 0, "other": 0, "added": 0, "removed": 0}
+    counts = dict.fromkeys(DIFFERENCES, 0)
     changes = []
     for key, row in later.items():
         was = earlier.get(key)
         if was is None:
             kind = "added"
-        elif was.verdict == row.verdict:
+        elif was.verdict == row.verdict != Verdict.UNARGMAXABLE:
             continue
+        elif was.verdict == row.verdict:
+            kind = "both"
         elif row.verdict == Verdict.UNARGMAXABLE:
             kind = "lost"
         else:
@@ -289,6 +302,20 @@ def compared(store: Store, before: StoredAudit, after: StoredAudit) -> dict[str,
             counts["removed"] += 1
             changes.append(_change("removed", row, None))
     return {"matched_by": "label" if labelled else "class", "counts": counts, "changes": changes}
+
+
+def differing(changes: list[dict[str, Any]], kind: str | None, search: str) -> list[dict[str, Any]]:
+    """Those of one kind, or all that differ, whose label holds a text or whose number it is."""
+    sought = search.strip().casefold()
+    number = int(sought) if sought.isascii() and sought.isdigit() and len(sought) < 10 else -1
+
+    def fits(change: dict[str, Any]) -> bool:
+        if (change["change"] == "both") if kind is None else (change["change"] != kind):
+            return False
+        numbers = (change["class_before"], change["class_after"])
+        return not sought or number in numbers or sought in (change["label"] or "").casefold()
+
+    return [change for change in changes if fits(change)]
 
 
 def _by_key(rows: list[Any], labelled: bool) -> dict[Any, Any]:

@@ -1,4 +1,5 @@
 // The report, put together: verdicts, table, figures, odd rows, and the panel of one class.
+import { inAddress, orderInAddress, orderText, putInAddress } from "./address.js";
 import { Classes, VERDICTS } from "./data.js";
 import { Histogram, Scatter } from "./charts.js";
 import { Detail } from "./detail.js";
@@ -11,9 +12,9 @@ const get = id => document.getElementById(id);
 const classes = new Classes(JSON.parse(get("data").textContent));
 const NAMES = { argmaxable: say("argmaxable"), unargmaxable: say("unargmaxable"), tied: "tied", undecided: say(classes.unknown) };
 const FAST = 3e4; // classes up to which typing filters at once
-let filter = ["unargmaxable", "undecided", "tied"].find(name => classes.counts[name]) || "all";
-let order = filter === "unargmaxable" ? ["margin", 1] : ["class", 1];
-let rows = [];
+const FIRST = ["unargmaxable", "undecided", "tied"].find(name => classes.counts[name]) || "all";
+const ORDERED = FIRST === "unargmaxable" ? ["margin", 1] : ["class", 1];
+let filter = FIRST, order = ORDERED, rows = [];
 const filters = { all: () => true };
 for (const name of VERDICTS) filters[name] = row => classes.verdict(row) === name;
 (classes.odd || []).forEach((kind, k) => {
@@ -88,11 +89,23 @@ function refresh(keepPlace = false) {
   const sought = get("search").value;
   rows = classes.sort(classes.search(sought, every), ...order);
   table.show(rows, order, keepPlace);
+  const sort = orderText(order);
+  putInAddress({ show: filter === FIRST ? "" : filter, sort: sort === orderText(ORDERED) ? "" : sort, search: sought.trim() });
   get("found").textContent = sought.trim() ? `${whole(rows.length)} of ${whole(every.length)}` : say(`${whole(every.length)} classes`);
   get("about").textContent = say(ABOUT[filter] || ABOUT.all);
   get("filter").value = filter;
   get("sort").value = order.join(" ");
   for (const tile of get("tiles").children) tile.setAttribute("aria-pressed", String(tile.dataset.name === filter));
+}
+
+/** What the address says: which classes, in which order, with which text. */
+function readAddress() {
+  const show = inAddress("show"), there = show === "all" || show.startsWith("odd") || classes.counts[show] > 0;
+  filter = there && Object.hasOwn(filters, show) ? show : FIRST;
+  order = orderInAddress(shown.filter(column => column.sortable).map(column => column.key), ORDERED);
+  get("search").value = inAddress("search");
+  refresh();
+  if (/^\d+$/.test(inAddress("class"))) open(Number(inAddress("class")));
 }
 
 function choose(name) {
@@ -112,7 +125,7 @@ function open(id) {
   const place = rows.indexOf(row);
   detail.show(row, place > 0 ? rows[place - 1] : -1, place >= 0 && place + 1 < rows.length ? rows[place + 1] : -1);
   if (place >= 0) table.activate(place, false);
-  history.replaceState(null, "", "#class=" + id);
+  putInAddress({ class: id });
 }
 
 function oddRows() {
@@ -212,7 +225,6 @@ selects(
   },
 );
 get("classes").hidden = false;
-refresh();
 oddRows();
 takers();
 themeButton(get("theme"), figures(charts(), classes.counts, NAMES));
@@ -230,8 +242,8 @@ get("search").addEventListener("keydown", event => {
   event.preventDefault();
 });
 get("detail").addEventListener("close", () => {
-  history.replaceState(null, "", location.pathname + location.search);
+  putInAddress({ class: "" });
   if (rows.length) table.activate(table.active, true);
 });
-const wanted = /^#class=(\d+)$/.exec(location.hash);
-if (wanted) open(Number(wanted[1]));
+readAddress();
+addEventListener("hashchange", readAddress);

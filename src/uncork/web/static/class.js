@@ -1,6 +1,7 @@
 // One class: its proof, its nearest rows, its history.
 import { element, labelNode, percent, say, short, useWords, whole } from "/assets/text.js";
-import { ask, cell, domainNode, failed, get, link, start, verdictNode, when } from "./api.js";
+import { cell, domainNode, failed, get, link, start, verdictNode, when } from "./api.js";
+import { ask } from "./ask.js";
 import { heading, nearestNodes, proofNodes } from "./proof.js";
 
 const page = JSON.parse(document.body.dataset.page);

@@ -1,6 +1,8 @@
 // One label audit: its counts, and its sets, searched and in pages.
+import { inAddress, putInAddress } from "/assets/address.js";
 import { element, short, whole } from "/assets/text.js";
-import { ask, cell, domainNode, failed, get, header, link, start, verdictNode, when } from "./api.js";
+import { cell, domainNode, failed, get, header, link, start, verdictNode, when } from "./api.js";
+import { ask } from "./ask.js";
 import { setNodes } from "./label-names.js";
 
 const page = JSON.parse(document.body.dataset.page), api = "/api/label-audits/" + page.audit;
@@ -19,9 +21,11 @@ function row(set) {
 
 async function load(more = false) {
   const mine = ++asked;
+  const search = get("search").value.trim(), verdict = get("verdict").value;
   if (!more) offset = 0;
+  if (!more) putInAddress({ search, verdict });
   try {
-    const found = await ask(api + "/sets", { search: get("search").value.trim(), verdict: get("verdict").value, limit: PAGE, offset });
+    const found = await ask(api + "/sets", { search, verdict, limit: PAGE, offset });
     if (mine !== asked) return; // an answer that was overtaken
     const body = get("sets").tBodies[0];
     if (!more) body.replaceChildren();
@@ -57,5 +61,8 @@ get("search").addEventListener("input", () => {
 get("verdict").addEventListener("change", () => load());
 get("filter").addEventListener("submit", event => event.preventDefault());
 get("more").addEventListener("click", () => load(true));
+get("search").value = inAddress("search");
+const asked_for = [...get("verdict").options].find(option => option.value === inAddress("verdict"));
+if (asked_for) get("verdict").value = asked_for.value;
 load();
 describe().catch(error => failed(get("counts"), error));

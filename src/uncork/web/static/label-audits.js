@@ -1,6 +1,8 @@
 // All label audits.
+import { inAddress, putInAddress } from "/assets/address.js";
 import { element, labelNode, whole } from "/assets/text.js";
-import { ask, cell, domainNode, failed, get, header, link, start, when } from "./api.js";
+import { cell, domainNode, failed, get, header, link, start, when } from "./api.js";
+import { ask } from "./ask.js";
 
 const PAGE = 100;
 let offset = 0, asked = 0;
@@ -24,9 +26,11 @@ function row(audit) {
 
 async function load(more = false) {
   const mine = ++asked;
+  const name = get("name").value.trim();
   if (!more) offset = 0;
+  if (!more) putInAddress({ name });
   try {
-    const page = await ask("/api/label-audits", { name: get("name").value.trim(), limit: PAGE, offset });
+    const page = await ask("/api/label-audits", { name, limit: PAGE, offset });
     if (mine !== asked) return; // an answer that was overtaken
     const body = get("audits").tBodies[0];
     if (!more) body.replaceChildren();
@@ -52,4 +56,5 @@ get("name").addEventListener("input", () => {
 });
 get("filter").addEventListener("submit", event => event.preventDefault());
 get("more").addEventListener("click", () => load(true));
+get("name").value = inAddress("name");
 load();

@@ -1,6 +1,7 @@
 // One label set: its verdict, and its proof, made anew.
 import { element, percent, short } from "/assets/text.js";
-import { ask, cell, failed, get, header, link, start } from "./api.js";
+import { cell, failed, get, header, link, start } from "./api.js";
+import { ask } from "./ask.js";
 import { oneLabel, setNodes } from "./label-names.js";
 
 const page = JSON.parse(document.body.dataset.page), audit = "/label-audits/" + page.audit;
