@@ -65,9 +65,12 @@ def report_page(
     return filled(shown, report_data(shown), start, f"<script>{script}</script>")
 
 
-def filled(shown: Summary, data: Any, start: str, end: str, navigation: str = "") -> str:
+def filled(
+    shown: Summary, data: Any, start: str, end: str, navigation: str = "", downloads: str = ""
+) -> str:
     """The template with an audit in it. `data` is what the script reads, `start` and `end` bring
-    style and script, `navigation` is markup above the title."""
+    style and script, `navigation` is markup above the title, `downloads` markup below the way to
+    check it."""
     facts = shown.facts
     undecided = shown.counts["undecided"]
     words = words_of(shown.reading)
@@ -75,6 +78,7 @@ def filled(shown: Summary, data: Any, start: str, end: str, navigation: str = ""
         "start": start,
         "end": end,
         "navigation": navigation,
+        "downloads": downloads,
         "name": escaped(shown.name),
         "answer": escaped(shown.answer),
         "head": escaped(
@@ -152,11 +156,8 @@ def _short(domain: str) -> str:
 
 
 def _certified(facts: dict[str, Any], undecided: int) -> str:
-    if facts.get("stored"):
-        return (
-            "This page shows what the store holds; the page of a class proves its verdict again "
-            "from the weights, or says that it does not hold."
-        )
+    if "checked" in facts:
+        return str(facts["checked"])
     if not facts["proven"]:
         return "The proofs were not checked when this page was made: run the commands below."
     rest = " but those left undecided" if undecided else ""

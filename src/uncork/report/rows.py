@@ -10,6 +10,7 @@ import numpy as np
 
 from uncork.auditing.proofs.verdict import Mixture, Verdict
 from uncork.auditing.result import Audit
+from uncork.core.head import Head
 from uncork.core.reading import Reading, words_of
 from uncork.loading.odd_rows import OddRows, odd_rows
 from uncork.report.neighbours import nearest_rows, row_norms, runners_up
@@ -112,7 +113,7 @@ def shown_audit(
         margins=audit.proofs.margins[ids],
         labels=None if audit.labels is None else dict(enumerate(audit.labels)),
         norms=None if head is None else row_norms(head)[ids],
-        mixtures=_mixtures(audit),
+        mixtures=shown_mixtures(audit),
         takers=takers(audit, MOST_TAKERS),
         groups=[[int(i) for i in group] for group in audit.proofs.groups],
         reasons={t: audit.proofs.reasons.get(t, "") for t in audit.undecided.tolist()},
@@ -121,7 +122,7 @@ def shown_audit(
         reading=audit.reading,
     )
     if head is not None:
-        _add_details(shown, audit)
+        add_details(shown, audit, head)
     return shown
 
 
@@ -136,7 +137,8 @@ def as_shown(mixture: Mixture) -> ShownMixture:
     return ShownMixture(mixture.top(LARGEST), len(mixture.classes) if alone else None)
 
 
-def _mixtures(audit: Audit) -> dict[int, ShownMixture]:
+def shown_mixtures(audit: Audit) -> dict[int, ShownMixture]:
+    """The mixture of every class that has one."""
     seen: dict[int, ShownMixture] = {}  # many classes may share one mixture
     mixtures = {}
     for t in audit.unargmaxable.tolist():
@@ -168,10 +170,9 @@ def takers(audit: Audit, most: int) -> list[tuple[int, float, int]]:
     return [(int(i), float(shares[i]), int(counts[i])) for i in first if shares[i] > 0]
 
 
-def _add_details(shown: Shown, audit: Audit) -> None:
-    """Nearest rows and runners-up, of as many classes as a few seconds allow, lost ones first."""
-    head = audit.head
-    assert head is not None
+def add_details(shown: Shown, audit: Audit | None, head: Head) -> None:
+    """Nearest rows and, where there is an audit with witnesses, runners-up, of as many classes as a
+    few seconds allow, lost ones first."""
     most = max(16, int(_WORK / (head.classes * head.features)))
     first = np.array([Verdict.UNARGMAXABLE, Verdict.UNDECIDED, Verdict.TIED, Verdict.ARGMAXABLE])
     order = np.argsort(np.argsort(first)[shown.verdicts], kind="stable")
@@ -179,5 +180,5 @@ def _add_details(shown: Shown, audit: Audit) -> None:
     shown.nearest = Beside(near, *nearest_rows(head, near, NEAREST))
     reached = np.isin(shown.verdicts, (Verdict.ARGMAXABLE, Verdict.TIED))
     won = shown.ids[reached][:most]
-    if len(won):
+    if audit is not None and len(won):
         shown.runners_up = Beside(won, *runners_up(audit, head, won, NEAREST))

@@ -13,10 +13,19 @@ from starlette.responses import Response
 
 from uncork.auditing.proofs.verdict import Verdict
 from uncork.core.errors import UncorkError
-from uncork.report.data import ODD_NAMES, cut, report_data
+from uncork.report.data import ODD_NAMES, report_data
 from uncork.store import Store, StoredAudit
 from uncork.web import models, queries
-from uncork.web.answers import LARGEST, LONGEST, Json, Limit, Model, Offset, next_offset
+from uncork.web.answers import (
+    LARGEST,
+    LONGEST,
+    Json,
+    Limit,
+    Model,
+    Offset,
+    cut_labels,
+    next_offset,
+)
 from uncork.web.classes import (
     ClassesAsked,
     classes_asked,
@@ -25,6 +34,7 @@ from uncork.web.classes import (
     named_others,
 )
 from uncork.web.label_sets.api import label_api
+from uncork.web.moving.api import moving_api
 from uncork.web.stored import (
     DIFFERENCES,
     compared,
@@ -95,8 +105,8 @@ _MISSING: dict[int | str, dict[str, Any]] = {
 }
 
 
-def make_api(store: Store, cache: WeightsCache) -> APIRouter:
-    """Every path of the API, reading from that store."""
+def make_api(store: Store, cache: WeightsCache, local: bool = True) -> APIRouter:
+    """Every path of the API, reading from that store; `local`: only this machine can ask."""
     api = APIRouter(prefix="/api", default_response_class=Json)
 
     comparisons, drawn = _Kept(_COMPARISONS), _Kept(_FIGURES)
@@ -275,6 +285,7 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
             }
         )
 
+    api.include_router(moving_api(store, cache, local))
     api.include_router(label_api(store))
 
     @api.get("/failures", response_model=models.Failures, summary="Models that failed in a sweep")
@@ -362,13 +373,3 @@ def measured(item: dict[str, Any]) -> dict[str, Any]:
     """A class with how long its label is."""
     item["label_length"] = None if item["label"] is None else len(item["label"])
     return item
-
-
-def cut_labels(value: Any) -> Any:
-    """The same with every label cut as on pages."""
-    if isinstance(value, dict):
-        return {
-            key: cut(item) if key == "label" and isinstance(item, str) else cut_labels(item)
-            for key, item in value.items()
-        }
-    return [cut_labels(item) for item in value] if isinstance(value, list) else value

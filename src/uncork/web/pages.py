@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -20,34 +21,46 @@ _SITE = '<link rel="stylesheet" href="/static/site.css">'
 _ICON = '<link rel="icon" type="image/svg+xml" href="/static/icon.svg">'
 
 
-def audits(store: str) -> str:
+@dataclass(frozen=True)
+class Site:
+    """How pages find styles, scripts and one another: on a server, or in a folder of files."""
+
+    head: str  # markup that brings policy and styles
+    script: str  # markup with the name of a script for {name}
+    navigation: str
+    audit: str  # address of a report with the number of an audit for {id}
+    instead: str  # markup for browsers that run no scripts
+
+
+def audits(store: str, site: Site | None = None) -> str:
     """All audits: filter, sort, choose two to compare."""
-    return _page(
-        "Audits",
-        escaped(store),
-        "Every model that was audited",
-        "",
-        _part("audits.html"),
-        "audits.js",
-    )
+    heading = "Every model that was audited"
+    part = _part("audits.html")
+    return _page("Audits", escaped(store), heading, "", part, "audits.js", site=site)
 
 
-def compare() -> str:
+def compare(site: Site | None = None) -> str:
     """Two audits side by side."""
-    return _page(
-        "Compare", "Compare", "Which classes changed", "", _part("compare.html"), "compare.js"
-    )
+    heading, part = "What one loses, and the other does not", _part("compare.html")
+    return _page("Side by side", "Side by side", heading, "", part, "compare.js", site=site)
 
 
-def one_class(audit: StoredAudit, class_id: int) -> str:
-    """One class of one audit."""
+def one_class(
+    audit: StoredAudit, class_id: int | None, local: bool = True, site: Site | None = None
+) -> str:
+    """One class of one audit; None for a page that finds the class in its address. `local`:
+    whether the server can be asked to move its row."""
     words = words_of(audit.reading)
-    data = {"audit": audit.id, "class": class_id, "words": words.instead or None}
-    name = f'<a href="/audits/{audit.id}"><bdi>{escaped(title(audit))}</bdi></a>'
+    data = {
+        "audit": audit.id, "class": class_id, "words": words.instead or None, "local": local,
+        "bias": audit.has_bias,
+    }  # fmt: skip
+    report = (site or _served()).audit.format(id=audit.id)
+    name = f'<a href="{report}"><bdi>{escaped(title(audit))}</bdi></a>'
     main = doubts(audit.reading)
     main += '<div id="class"><p class="soft" role="status">Proving it again …</p></div>'
-    heading = words.say(f"Class {class_id:,}")
-    return _page(words.say(f"Class {class_id}"), name, heading, "", main, "class.js", data)
+    heading = words.say("Class" if class_id is None else f"Class {class_id:,}")
+    return _page(heading.replace(",", ""), name, heading, "", main, "class.js", data, site)
 
 
 def label_audits(store: str) -> str:
@@ -98,9 +111,12 @@ def problem(status: int, text: str) -> str:
     )
 
 
-def report(audit: StoredAudit, shown: Summary) -> str:
-    """The report of a stored audit: its classes, figures and odd rows are asked for when seen."""
-    script = '<script type="module" src="/static/report.js"></script>'
+def report(
+    audit: StoredAudit, shown: Summary, downloads: list[tuple[str, str]], site: Site | None = None
+) -> str:
+    """The report of a stored audit: its classes, figures and odd rows are asked for when seen.
+    `downloads` are files of it: (address, what it is)."""
+    site = site or _served()
     data = {
         "audit": audit.id,
         "size": audit.asked,
@@ -109,7 +125,14 @@ def report(audit: StoredAudit, shown: Summary) -> str:
         "words": words_of(audit.reading).instead or None,
         "odd": list(ODD_NAMES),
     }
-    return filled(shown, data, _head(), script, _part("navigation.html"))
+    links = ", ".join(
+        f'<a href="{html.escape(address)}" download>{escaped(text)}</a>'
+        for address, text in downloads
+    )
+    return filled(
+        shown, data, site.head, site.script.format(name="report.js"), site.navigation,
+        f'<p class="print-hidden" id="downloads">To keep: {links}.</p>' if links else "",
+    )  # fmt: skip
 
 
 def playground() -> str:
@@ -119,9 +142,16 @@ def playground() -> str:
     return page.replace("<header>", _part("navigation.html") + "<header>", 1)
 
 
-def _head() -> str:
+def _served() -> Site:
+    """The pages of a server."""
     links = [f'<link rel="stylesheet" href="/assets/{name}">' for name in STYLES]
-    return "\n".join([*links, _SITE, _ICON])
+    return Site(
+        "\n".join([*links, _SITE, _ICON]),
+        '<script type="module" src="/static/{name}"></script>',
+        _part("navigation.html"),
+        "/audits/{id}",
+        'The same is in the\n<a href="/api/audits">API</a>.',
+    )
 
 
 def _page(
@@ -132,18 +162,21 @@ def _page(
     main: str,
     script: str,
     data: dict[str, Any] | None = None,
+    site: Site | None = None,
 ) -> str:
     """`page_title` and `heading` are words of ours; what comes from a store is escaped before."""
+    site = site or _served()
     parts = {
         "title": f"{page_title} · uncork",
-        "head": _head(),
+        "head": site.head,
         "data": f" data-page='{html.escape(json.dumps(data))}'" if data else "",
-        "navigation": _part("navigation.html"),
+        "navigation": site.navigation,
         "name": name,
         "heading": heading,
         "lead": lead,
         "main": main,
-        "script": f'<script type="module" src="/static/{script}"></script>',
+        "instead": site.instead,
+        "script": site.script.format(name=script),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda marker: parts[marker[1]], _part("shell.html"))
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from uncork.auditing import Audit
 from uncork.auditing.proofs.verdict import Verdict
 from uncork.core.errors import UncorkError
+from uncork.core.head import Head
 from uncork.core.reading import json_keys, words_of
 from uncork.domain import Domain, parse_domain
 from uncork.report.neighbours import nearest_rows, row_norms, runners_up
@@ -109,7 +112,10 @@ def _facts(audit: StoredAudit, some: bool) -> dict[str, Any]:
         "check": checking_commands(audit.source, option, audit.has_bias),
         "approximate": audit.approximate,
         "proven": audit.proven,
-        "stored": True,
+        "checked": (
+            "This page shows what the store holds; the page of a class proves its verdict again "
+            "from the weights, or says that it does not hold."
+        ),
         "made": (
             f"uncork {audit.uncork}, {audit.seconds.get('total', 0.0):.1f} s on {audit.device}, "
             f"{audit.created:%Y-%m-%d %H:%M} UTC"
@@ -177,18 +183,27 @@ def _prove(
     margin = None if found is Verdict.UNDECIDED else proven.margin(class_id)
     described["check"] = _check(found, margin, _checked(said, found, proof.own))
     described["check"]["holds"] = None if _UNKNOWN in (said, found) else said == found
-    mixture = proven.mixture(class_id)
+    described["mixture"], described["runners_up"] = proof_of(proven, head, class_id)
+
+
+def proof_of(
+    proven: Audit, head: Head, class_id: int
+) -> tuple[dict[str, Any] | None, list[dict[str, Any]] | None]:
+    """The proof of a class that was decided: the mixture that beats it, or who comes next at its
+    witness."""
+    found, mixture = Verdict(int(proven.proofs.verdicts[class_id])), proven.mixture(class_id)
     if mixture is not None and found is Verdict.UNARGMAXABLE:
         alone = mixture.tilt is None and not mixture.bulk
         parts = [[i, share] for i, share in mixture.top(_PARTS)]
-        described["mixture"] = _mixture(parts, len(mixture.classes) if alone else None, True)
-    elif found in (Verdict.ARGMAXABLE, Verdict.TIED):
-        others, leads = runners_up(proven, head, asked, _NEAREST)
-        described["runners_up"] = [
-            {"class": int(i), "lead": float(lead)}
-            for i, lead in zip(others[0], leads[0], strict=True)
-            if i >= 0
-        ]
+        return _mixture(parts, len(mixture.classes) if alone else None, True), None
+    if found not in (Verdict.ARGMAXABLE, Verdict.TIED):
+        return None, None
+    others, leads = runners_up(proven, head, np.array([class_id]), _NEAREST)
+    return None, [
+        {"class": int(i), "lead": float(lead)}
+        for i, lead in zip(others[0], leads[0], strict=True)
+        if i >= 0
+    ]
 
 
 def _checked(said: Verdict, found: Verdict, own: bool | None) -> str:
@@ -262,14 +277,19 @@ def _name_others(
         *(described["nearest"] or []),
         *(described["runners_up"] or []),
     ]
+    at_hand = described["nearest"] is not None and described["label"] is not None
+    named(store, audit, entries, cache.of(audit).head.labels if at_hand else None)
+
+
+def named(
+    store: Store, audit: StoredAudit, entries: list[dict[str, Any]], labels: Sequence[str] | None
+) -> None:
+    """Give classes that are named their labels and verdicts: the store's, else the head's labels."""
     known = labels_of(store, audit.id, sorted({entry["class"] for entry in entries}))
     for entry in entries:
         entry["label"], entry["verdict"] = known.get(entry["class"], (None, None))
-    if described["nearest"] is not None and described["label"] is not None:
-        labels = cache.of(audit).head.labels
-        for entry in entries:
-            if entry["label"] is None and labels is not None:
-                entry["label"] = labels[entry["class"]]
+        if entry["label"] is None and labels is not None:
+            entry["label"] = labels[entry["class"]]
 
 
 def compared(store: Store, before: StoredAudit, after: StoredAudit) -> dict[str, Any]:
@@ -301,6 +321,7 @@ def compared(store: Store, before: StoredAudit, after: StoredAudit) -> dict[str,
         if key not in later:
             counts["removed"] += 1
             changes.append(_change("removed", row, None))
+    changes.sort(key=lambda change: DIFFERENCES.index(change["change"]))
     return {"matched_by": "label" if labelled else "class", "counts": counts, "changes": changes}
 
 
