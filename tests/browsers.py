@@ -45,6 +45,16 @@ def shown(page: Any, selector: str, count: int) -> None:
     _expect(page.locator(selector)).to_have_count(count)
 
 
+def lists(page: Any, selector: str, texts: list[str]) -> None:
+    """Wait until these texts are there, one an element, and no others."""
+    _expect(page.locator(selector)).to_have_text(texts, use_inner_text=True)
+
+
+def comes_true(page: Any, expression: str, given: Any = None) -> None:
+    """Wait until something holds on the page: an expression, or a function of `given`."""
+    page.wait_for_function(expression, arg=given)
+
+
 def _expect(located: Any) -> Any:
     from playwright.sync_api import expect
 

@@ -27,8 +27,8 @@ from uncork.report.wording import Asked
 STYLES = ("theme.css", "report.css")
 # Each may use what stands before it.
 SCRIPTS = (
-    "theme.js", "address.js", "text.js", "data.js", "table.js", "scales.js", "charts.js", "parts.js",
-    "detail.js", "report.js",
+    "theme.js", "address.js", "text.js", "data.js", "table.js", "scales.js", "charts.js",
+    "parts.js", "detail.js", "report.js",
 )  # fmt: skip
 _IMPORT = re.compile(r"^import [^;]*;\n", re.M)
 _EXPORT = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.M)

@@ -284,7 +284,7 @@ def _name_others(
 def named(
     store: Store, audit: StoredAudit, entries: list[dict[str, Any]], labels: Sequence[str] | None
 ) -> None:
-    """Give classes that are named their labels and verdicts: the store's, else the head's labels."""
+    """Give classes that are named their labels and verdicts: the store's, else the head's."""
     known = labels_of(store, audit.id, sorted({entry["class"] for entry in entries}))
     for entry in entries:
         entry["label"], entry["verdict"] = known.get(entry["class"], (None, None))

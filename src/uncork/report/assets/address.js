@@ -43,3 +43,8 @@ export function orderInAddress(keys, otherwise) {
   const [, minus, key] = /^(-?)(.*)$/s.exec(inAddress("sort"));
   return keys.includes(key) ? [key, minus ? -1 : 1] : otherwise;
 }
+
+/** Put what the address says of a name into a field. Where it says nothing, what was typed there before this script ran stays. */
+export function fillFromAddress(field, name) {
+  if (inAddress(name)) field.value = inAddress(name);
+}

@@ -1,5 +1,5 @@
 // The report, put together: verdicts, table, figures, odd rows, and the panel of one class.
-import { inAddress, orderInAddress, orderText, putInAddress } from "./address.js";
+import { fillFromAddress, inAddress, orderInAddress, orderText, putInAddress } from "./address.js";
 import { Classes, VERDICTS } from "./data.js";
 import { Histogram, Scatter } from "./charts.js";
 import { Detail } from "./detail.js";
@@ -98,12 +98,11 @@ function refresh(keepPlace = false) {
   for (const tile of get("tiles").children) tile.setAttribute("aria-pressed", String(tile.dataset.name === filter));
 }
 
-/** What the address says: which classes, in which order, with which text. */
+/** What the address says: which classes, in which order. */
 function readAddress() {
   const show = inAddress("show"), there = show === "all" || show.startsWith("odd") || classes.counts[show] > 0;
   filter = there && Object.hasOwn(filters, show) ? show : FIRST;
   order = orderInAddress(shown.filter(column => column.sortable).map(column => column.key), ORDERED);
-  get("search").value = inAddress("search");
   refresh();
   if (/^\d+$/.test(inAddress("class"))) open(Number(inAddress("class")));
 }
@@ -245,5 +244,9 @@ get("detail").addEventListener("close", () => {
   putInAddress({ class: "" });
   if (rows.length) table.activate(table.active, true);
 });
+fillFromAddress(get("search"), "search");
 readAddress();
-addEventListener("hashchange", readAddress);
+addEventListener("hashchange", () => {
+  get("search").value = inAddress("search");
+  readAddress();
+});

@@ -1,1 +1,1 @@
-"""Move one row of a head and see: a class decided as if its bias or its row's length were others."""
+"""Move one row of a head and see: a class decided with its bias or its row's length changed."""

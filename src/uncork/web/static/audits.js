@@ -1,5 +1,5 @@
 // All audits: filter, sort, choose two to compare.
-import { inAddress, orderInAddress, orderText, putInAddress } from "/assets/address.js";
+import { fillFromAddress, inAddress, orderInAddress, orderText, putInAddress } from "/assets/address.js";
 import { element, labelNode, percent, whole } from "/assets/text.js";
 import { cell, domainNode, failed, get, link, start, when } from "./api.js";
 import { ask } from "./ask.js";
@@ -130,6 +130,6 @@ get("compare").addEventListener("click", () => {
   const [before, after] = [...chosen].sort((a, b) => a - b);
   location.href = places.compare(before, after);
 });
-get("name").value = inAddress("name");
+fillFromAddress(get("name"), "name");
 groups().catch(() => {}).then(() => load()); // a group of the address must be there to be chosen
 failures().catch(() => {});

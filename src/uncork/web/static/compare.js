@@ -1,5 +1,5 @@
 // Two audits side by side: what one loses and the other does not.
-import { inAddress, putInAddress, putQuery } from "/assets/address.js";
+import { fillFromAddress, inAddress, putInAddress, putQuery } from "/assets/address.js";
 import { ORDER } from "/assets/parts.js";
 import { element, labelNode, percent, short, whole } from "/assets/text.js";
 import { cell, className, domainNode, failed, get, link, start, verdictNode, when } from "./api.js";
@@ -158,7 +158,7 @@ async function choices() {
   get("before").value = query.get("before") || (earlier || items[1] || newest || {}).id || "";
   get("after").value = query.get("after") || (newest || {}).id || "";
   shown = Object.hasOwn(KINDS, inAddress("show")) ? inAddress("show") : "";
-  get("search").value = inAddress("search");
+  fillFromAddress(get("search"), "search");
   await load();
 }
 

@@ -1,5 +1,5 @@
 // One label audit: its counts, and its sets, searched and in pages.
-import { inAddress, putInAddress } from "/assets/address.js";
+import { fillFromAddress, inAddress, putInAddress } from "/assets/address.js";
 import { element, short, whole } from "/assets/text.js";
 import { cell, domainNode, failed, get, header, link, start, verdictNode, when } from "./api.js";
 import { ask } from "./ask.js";
@@ -61,8 +61,8 @@ get("search").addEventListener("input", () => {
 get("verdict").addEventListener("change", () => load());
 get("filter").addEventListener("submit", event => event.preventDefault());
 get("more").addEventListener("click", () => load(true));
-get("search").value = inAddress("search");
-const asked_for = [...get("verdict").options].find(option => option.value === inAddress("verdict"));
-if (asked_for) get("verdict").value = asked_for.value;
+fillFromAddress(get("search"), "search");
+const wanted = [...get("verdict").options].find(option => option.value === inAddress("verdict"));
+if (wanted) get("verdict").value = wanted.value;
 load();
 describe().catch(error => failed(get("counts"), error));

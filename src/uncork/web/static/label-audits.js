@@ -1,5 +1,5 @@
 // All label audits.
-import { inAddress, putInAddress } from "/assets/address.js";
+import { fillFromAddress, putInAddress } from "/assets/address.js";
 import { element, labelNode, whole } from "/assets/text.js";
 import { cell, domainNode, failed, get, header, link, start, when } from "./api.js";
 import { ask } from "./ask.js";
@@ -56,5 +56,5 @@ get("name").addEventListener("input", () => {
 });
 get("filter").addEventListener("submit", event => event.preventDefault());
 get("more").addEventListener("click", () => load(true));
-get("name").value = inAddress("name");
+fillFromAddress(get("name"), "name");
 load();

@@ -1,5 +1,5 @@
 // The report of a stored audit: its classes come in pages when they are seen, its figures and odd rows after them.
-import { inAddress, orderInAddress, orderText, putInAddress } from "/assets/address.js";
+import { fillFromAddress, inAddress, orderInAddress, orderText, putInAddress } from "/assets/address.js";
 import { Histogram, Scatter } from "/assets/charts.js";
 import { unpack } from "/assets/data.js";
 import { ABOUT, FEW, ORDER, copying, figures, selects, tiles } from "/assets/parts.js";
@@ -244,7 +244,7 @@ get("detail").addEventListener("close", () => {
   putInAddress({ class: "" });
   if (rows.length) table.activate(table.active, true);
 });
-get("search").value = inAddress("search");
+fillFromAddress(get("search"), "search");
 const openWanted = () => { if (/^\d+$/.test(inAddress("class"))) open(Number(inAddress("class"))); };
 openWanted();
 addEventListener("hashchange", () => { // somebody followed a link, or typed
