@@ -15,16 +15,19 @@ import uncork
 from uncork import UncorkError
 from uncork.auditing.proofs.verdict import Mixture
 from uncork.core.reading import Reading
+from uncork.labels import LabelSets, decide_sets
 from uncork.store import Store
 from uncork.theory.random_heads import random_head
 from uncork.web.export import write
 from uncork.web.export.folder import MARKER, check_folder, whole_folder
 from uncork.web.export.write import export_pages
+from uncork.web.label_sets.queries import label_audit_page
 
 
-def exported(store_file: Path, folder: Path, **chosen: str) -> Path:
+def exported(store_file: Path, folder: Path, name: str | None = None) -> Path:
     with Store(store_file, create=False) as store:
-        export_pages(store, store.audits(**chosen), folder)
+        sets = label_audit_page(store, name, 100, 0)[1]
+        export_pages(store, store.audits(name=name), folder, sets)
     return folder
 
 
@@ -48,7 +51,9 @@ def test_every_audit_has_its_pages_its_data_and_its_table(site: Path) -> None:
             f"audit-{k}.html", f"audit-{k}-class.html", f"data/audit-{k}.js",
             f"downloads/audit-{k}.csv",
         } <= files  # fmt: skip
-    assert {"index.html", "compare.html", "data/audits.js"} <= files
+    for k in (1, 2):
+        assert {f"label-audit-{k}.html", f"label-audit-{k}-set.html"} <= files
+    assert {"index.html", "compare.html", "label-audits.html", "data/audits.js"} <= files
     listed = json.loads((site / MARKER).read_text())
     assert {*listed["files"], MARKER} == files
     assert [path.name for path in site.parent.iterdir()] == ["pages"]  # nothing half done
@@ -74,6 +79,8 @@ def test_folders_of_this_machine_are_not_in_it(tmp_path: Path, store_file: Path)
     audit.save(folder / "proofs.npz")
     with Store(folder / "s.db") as store:
         store.save(audit, certificates=str(folder / "proofs.npz"))
+        sets = decide_sets(audit.head, LabelSets.of_size(9, 1), jobs=1)
+        store.save_label_audit(sets, certificates=str(folder / "sets.npz"))
     site = exported(folder / "s.db", tmp_path / "site")
     for path in site.rglob("*"):
         if path.is_file() and path.suffix != ".npz":
@@ -133,7 +140,7 @@ def test_certificates_that_do_not_hold_are_not_called_certified(tmp_path: Path) 
 def test_hostile_text_is_only_ever_text(site: Path) -> None:
     labels = data(site, "audit-4")["labels"]
     assert labels[:8] == list(HOSTILE[:8])
-    for name in ("audit-4.html", "audit-4-class.html", "index.html"):
+    for name in ("audit-4.html", "audit-4-class.html", "label-audit-2.html", "index.html"):
         text = (site / name).read_text(encoding="utf-8")
         assert "<script>window" not in text
         assert "<img" not in text

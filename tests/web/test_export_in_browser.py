@@ -23,6 +23,7 @@ from uncork.report.page import asset, one_script
 from uncork.store import Store
 from uncork.theory.random_heads import random_head
 from uncork.web.export.write import export_pages
+from uncork.web.label_sets.queries import label_audit_page
 
 Watch = Callable[..., Watched]
 
@@ -36,7 +37,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 def folder(store_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("site") / "pages"
     with Store(store_file, create=False) as store:
-        export_pages(store, store.audits(), path)
+        export_pages(store, store.audits(), path, label_audit_page(store, None, 100, 0)[1])
     return path
 
 
@@ -141,6 +142,24 @@ def test_hostile_labels_stay_text(page: Any, folder: Path) -> None:
     shown(page, "#doubts .careful", len(HOSTILE_READING.doubts))
 
 
+def test_label_sets_are_listed_and_opened(page: Any, folder: Path) -> None:
+    page.goto(folder.as_uri() + "/index.html")
+    page.click("nav a:text-is('Label sets')")
+    shown(page, "#audits tbody tr", 2)
+    page.get_by_role("link", name="pairs").click()
+    page.fill("#search", "7")
+    expect(page).to_have_url(folder.as_uri() + "/label-audit-1.html#search=7")
+    shows(page, "#found", "sets")
+    page.locator("#sets tbody a").first.click()
+    shows(page, "#set", "As stored when these pages were made")
+    number = int(page.inner_text("h1").removeprefix("Label set "))
+    page.click("text=Next set")
+    reads(page, "h1", f"Label set {number + 1}")
+    page.goto(folder.as_uri() + "/label-audit-2-set.html#set=16")
+    shows(page, "#set", HOSTILE[2])
+    shown(page, "main script, main img", 0)
+
+
 def test_downloads_are_there(page: Any, site: str, folder: Path) -> None:
     page.goto(site + "/audit-1.html")
     with page.expect_download() as started:
@@ -169,6 +188,9 @@ PAGES = (
     ("/compare.html?before=4&after=3", "#changes tbody tr"),
     ("/audit-1.html", ".row"),
     ("/audit-1-class.html#class=3", "#class table"),
+    ("/label-audits.html", "#audits tbody tr"),
+    ("/label-audit-2.html", "#sets tbody tr"),
+    ("/label-audit-1-set.html#set=0", "#set .statement"),
 )
 
 
@@ -206,6 +228,12 @@ ASKED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/api/audits/1/odd", {}),
     ("/api/audits/1/figures", {"across": "norm"}),
     ("/api/audits/4/figures", {"across": "class"}),
+    ("/api/label-audits", {}),
+    ("/api/label-audits", {"name": "pairs"}),
+    ("/api/label-audits/2", {}),
+    ("/api/label-audits/1/sets", {"verdict": "infeasible", "limit": 5, "offset": 2}),
+    ("/api/label-audits/1/sets", {"search": "7"}),
+    ("/api/label-audits/2/sets", {"search": "ONERROR"}),
     ("/api/compare", {"before": 1, "after": 3}),
     ("/api/compare", {"before": 1, "after": 2, "kind": "both"}),
     ("/api/compare", {"before": 2, "after": 1, "kind": "regained", "limit": 2, "offset": 1}),

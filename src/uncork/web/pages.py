@@ -28,7 +28,8 @@ class Site:
     head: str  # markup that brings policy and styles
     script: str  # markup with the name of a script for {name}
     navigation: str
-    audit: str  # address of a report with the number of an audit for {id}
+    audit: str  # address of a report, with the number of an audit for {id}
+    label_audit: str  # the same of a label audit
     instead: str  # markup for browsers that run no scripts
 
 
@@ -63,32 +64,35 @@ def one_class(
     return _page(heading.replace(",", ""), name, heading, "", main, "class.js", data, site)
 
 
-def label_audits(store: str) -> str:
+def label_audits(store: str, site: Site | None = None) -> str:
     """All label audits: what was decided about label sets of multi-label heads."""
     heading = "Label sets of multi-label heads"
     part = _part("label-audits.html")
-    return _page("Label sets", escaped(store), heading, "", part, "label-audits.js")
+    return _page("Label sets", escaped(store), heading, "", part, "label-audits.js", site=site)
 
 
-def label_audit(stored: dict[str, Any]) -> str:
+def label_audit(stored: dict[str, Any], site: Site | None = None) -> str:
     """One label audit: its counts, and its sets, searched and in pages."""
     name = f"<bdi>{_name_of(stored)}</bdi>"
     counts = {verdict: stored[verdict] for verdict in ("feasible", "infeasible", "undecided")}
     heading = escaped(answer_on_sets(counts, stored["sets"]))
     main = doubts(stored["reading"]) + _part("label-audit.html")
     data = {"audit": stored["id"]}
-    title = f"Label audit {stored['id']}"
-    return _page(title, name, heading[:1].upper() + heading[1:], "", main, "label-audit.js", data)
+    title, heading = f"Label audit {stored['id']}", heading[:1].upper() + heading[1:]
+    return _page(title, name, heading, "", main, "label-audit.js", data, site)
 
 
-def label_set(stored: dict[str, Any], set_id: int) -> str:
-    """One label set of a label audit, with its proof."""
+def label_set(stored: dict[str, Any], set_id: int | None, site: Site | None = None) -> str:
+    """One label set of a label audit, with its proof; None for a page that finds the set in its
+    address."""
     data = {"audit": stored["id"], "set": set_id, "sets": stored["sets"]}
-    name = f'<a href="/label-audits/{stored["id"]}"><bdi>{_name_of(stored)}</bdi></a>'
+    whole = (site or _served()).label_audit.format(id=stored["id"])
+    name = f'<a href="{whole}"><bdi>{_name_of(stored)}</bdi></a>'
     main = doubts(stored["reading"])
     main += '<div id="set"><p class="soft" role="status">Proving it again …</p></div>'
-    title = f"Label set {set_id}"
-    return _page(title, name, f"Label set {set_id:,}", "", main, "label-set.js", data)
+    title = "Label set" if set_id is None else f"Label set {set_id}"
+    heading = "Label set" if set_id is None else f"Label set {set_id:,}"
+    return _page(title, name, heading, "", main, "label-set.js", data, site)
 
 
 def _name_of(stored: dict[str, Any]) -> str:
@@ -150,6 +154,7 @@ def _served() -> Site:
         '<script type="module" src="/static/{name}"></script>',
         _part("navigation.html"),
         "/audits/{id}",
+        "/label-audits/{id}",
         'The same is in the\n<a href="/api/audits">API</a>.',
     )
 

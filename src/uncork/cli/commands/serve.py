@@ -14,6 +14,8 @@ from uncork.cli.help import OUTPUT, RUN
 from uncork.core.errors import UncorkError
 from uncork.core.text import printable
 
+_MOST = 100_000  # label audits of one export
+
 
 def serve(
     store: options.StoreToRead = None,
@@ -131,6 +133,7 @@ def _export(url: str, folder: str, numbers: list[int], name: str | None, quiet: 
     from uncork.store import Store
     from uncork.web.export.folder import check_folder
     from uncork.web.export.write import export_pages
+    from uncork.web.label_sets.queries import label_audit_page
 
     check_folder(folder)
     with Store(url, create=False) as store:
@@ -144,10 +147,13 @@ def _export(url: str, folder: str, numbers: list[int], name: str | None, quiet: 
             if not quiet and sys.stderr.isatty():
                 sys.stderr.write(f"writing {printable(text)}\n")
 
-        count = export_pages(store, chosen, folder, tell)
+        sets = [] if numbers else label_audit_page(store, name, _MOST, 0)[1]
+        count = export_pages(store, chosen, folder, sets, tell)
     if not quiet:
         audits = len({audit.id for audit in chosen})
         what = "1 audit" if audits == 1 else f"{audits:,} audits"
+        if sets:
+            what += f" and {len(sets):,} label audit{'s' if len(sets) > 1 else ''}"
         start = printable(str(Path(folder) / "index.html"))
         sys.stdout.write(f"{what} in {count:,} files: open {start}\n")
 

@@ -85,6 +85,17 @@ def audit_item(audit: StoredAudit) -> dict[str, Any]:
     return plain_audit(public(audit))
 
 
+def label_audit_item(stored: dict[str, Any]) -> dict[str, Any]:
+    """A label audit as anybody may read of it."""
+    source = str(stored["source"])
+    shown = source if is_address(source) else base_name(source)
+    return {
+        **stored, "source": shown, "certificates": None,
+        "name": shown if stored["name"] == source else stored["name"],
+        "reading": _public_reading(stored["reading"], source),
+    }  # fmt: skip
+
+
 def audit_data(store: Store, audit: StoredAudit, cache: WeightsCache) -> dict[str, Any]:
     """The classes of an audit with all that is known of them; see `static/export-ask.js`."""
     shown = shown_stored(store, audit, cache)

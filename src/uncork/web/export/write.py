@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,16 @@ from uncork.report.page import STYLES, asset, one_script
 from uncork.store import Store, StoredAudit
 from uncork.store.export import csv_lines
 from uncork.web import pages
-from uncork.web.export.data import audit_data, audit_item, public, public_summary
+from uncork.web.export.data import (
+    audit_data,
+    audit_item,
+    label_audit_item,
+    public,
+    public_summary,
+)
 from uncork.web.export.downloads import CERTIFICATES, CSV, has_certificates, in_pieces
 from uncork.web.export.folder import check_folder, whole_folder
+from uncork.web.label_sets.queries import plain_label_audit, set_page
 from uncork.web.weights import WeightsCache
 
 # What each page's script is made of, in order: files of the report's assets, then of our own.
@@ -38,6 +45,9 @@ _SCRIPTS = {
     ),
     "class.js": (_SHARED, (*_OWN, "proof.js", "move.js", "class.js")),
     "compare.js": ((*_SHARED, "parts.js"), (*_OWN, "compare.js")),
+    "label-audits.js": (_SHARED, (*_OWN, "label-audits.js")),
+    "label-audit.js": (_SHARED, (*_OWN, "label-names.js", "label-audit.js")),
+    "label-set.js": (_SHARED, (*_OWN, "label-names.js", "label-set.js")),
 }
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; base-uri 'none'; "
@@ -49,11 +59,12 @@ def export_pages(
     store: Store,
     audits: list[StoredAudit],
     folder: str | os.PathLike[str],
+    label_audits: Sequence[dict[str, Any]] = (),
     tell: Callable[[str], None] = lambda text: None,
 ) -> int:
-    """Write the pages of these audits (each under each of its names), whole or not at all; how
-    many files there are. `tell` hears what is being written."""
-    if not audits:
+    """Write the pages of these audits (each under each of its names) and label audits, whole or not
+    at all; how many files there are. `tell` hears what is being written."""
+    if not audits and not label_audits:
         raise UncorkError("there is no such audit in the store: nothing to export")
     check_folder(folder)
     cache = WeightsCache(store)
@@ -70,8 +81,15 @@ def export_pages(
             _data(place, f"audit-{audit.id}", data, digest)
             certified[audit.id] = data["extra"]["certified"]
             kept[audit.id] = _downloads(place, store, audit, cache)
+        seen_sets = [label_audit_item(stored) for stored in label_audits]
+        if seen_sets:
+            _data(place, "label-audits", [plain_label_audit(one) for one in seen_sets], digest)
+        for stored in seen_sets:
+            tell(stored["name"])
+            _, sets = set_page(store, stored["id"], None, None, stored["sets"], 0)
+            _data(place, f"label-audit-{stored['id']}", sets, digest)
         _assets(place, digest)
-        site = _site(digest.hexdigest()[:12], len(once) > 1)
+        site = _site(digest.hexdigest()[:12], len(once) > 1, bool(seen_sets))
         _write(place / "index.html", pages.audits("Audits", site))
         if len(once) > 1:
             _write(place / "compare.html", pages.compare(site))
@@ -81,15 +99,25 @@ def export_pages(
             _write(place / f"audit-{audit.id}.html", report)
             one = pages.one_class(seen, None, False, site)
             _write(place / f"audit-{audit.id}-class.html", one)
+        if seen_sets:
+            _write(place / "label-audits.html", pages.label_audits("Label sets", site))
+        for stored in seen_sets:
+            start = f"label-audit-{stored['id']}"
+            _write(place / f"{start}.html", pages.label_audit(stored, site))
+            _write(place / f"{start}-set.html", pages.label_set(stored, None, site))
         return sum(len(names) for _, _, names in os.walk(place)) + 1  # and the list of them
 
 
-def _site(version: str, several: bool) -> pages.Site:
+def _site(version: str, several: bool, sets: bool) -> pages.Site:
     """How these pages find one another; `version` is of what they are made of."""
     links = [
         f'<link rel="stylesheet" href="assets/{name}?{version}">' for name in (*STYLES, "site.css")
     ]
-    compare = '\n  <a href="compare.html">Side by side</a>' if several else ""
+    links_to = [("index.html", "Audits", True), ("label-audits.html", "Label sets", sets)]
+    links_to.append(("compare.html", "Side by side", several))
+    named = "\n".join(
+        f'  <a href="{address}">{text}</a>' for address, text, there in links_to if there
+    )
     return pages.Site(
         "\n".join(
             [
@@ -102,8 +130,9 @@ def _site(version: str, several: bool) -> pages.Site:
         ),
         f'<script src="assets/{{name}}?{version}"></script>',
         '<nav class="site" aria-label="Pages">\n  <a class="mark" href="index.html">uncork</a>\n'
-        f'  <a href="index.html">Audits</a>{compare}\n</nav>',
+        f"{named}\n</nav>",
         "audit-{id}.html",
+        "label-audit-{id}.html",
         "The tables below <code>downloads/</code> hold the same.",
     )
 

@@ -202,7 +202,39 @@ async function compare({ before, after, kind, search = "", limit = 100, offset =
   };
 }
 
+async function labelAudit(id) {
+  const found = (await data("label-audits")).find(one => one.id === id);
+  if (!found) throw new Error(`there is no label audit ${id} here`);
+  return found;
+}
+
+const setsOf = async id => (await labelAudit(id), data("label-audit-" + id));
+
+async function listLabelAudits({ name = "", limit, offset }) {
+  const sought = name.toLowerCase();
+  return page((await data("label-audits")).filter(one => one.name.toLowerCase().includes(sought) || one.source.toLowerCase().includes(sought)), { limit, offset });
+}
+
+async function listSets(id, { search = "", verdict, limit, offset }) {
+  const sought = search.trim().toLowerCase(), number = /^\d+$/.test(sought) ? Number(sought) : -1;
+  const fits = set => !sought || set.labels.includes(number) || [...(set.names || []), ...(set.off_names || [])].some(name => name.toLowerCase().includes(sought));
+  return page((await setsOf(id)).filter(set => (!verdict || set.verdict === verdict) && fits(set)), { limit, offset });
+}
+
+async function oneSet(id, number) {
+  const found = (await setsOf(id)).find(set => set.set === number);
+  if (!found) throw new Error(`label audit ${id} has no set ${number}`);
+  return {
+    ...found, label_audit: id, weights: "", mixture: null, nearest: null,
+    check: { holds: null, verdict: null, margin: null, text: "As stored when these pages were made, and not proven again: they are files." },
+  };
+}
+
 const ANSWERS = [
+  [/^\/api\/label-audits$/, listLabelAudits],
+  [/^\/api\/label-audits\/(\d+)$/, labelAudit],
+  [/^\/api\/label-audits\/(\d+)\/sets$/, listSets],
+  [/^\/api\/label-audits\/(\d+)\/sets\/(\d+)$/, oneSet],
   [/^\/api\/audits$/, listAudits],
   [/^\/api\/groups$/, async () => ({ items: [...new Set((await audits()).map(one => one.group).filter(Boolean))].sort() })],
   [/^\/api\/failures$/, async () => ({ items: [] })],

@@ -6,5 +6,7 @@ export const places = {
   audit: audit => `audit-${audit}.html`,
   classOf: (audit, id) => `audit-${audit}-class.html#class=${id}`,
   inReport: (audit, id) => `audit-${audit}.html#class=${id}`,
+  labelAudit: audit => `label-audit-${audit}.html`,
+  labelSet: (audit, set) => `label-audit-${audit}-set.html#set=${set}`,
   compare: (before, after) => `compare.html?before=${before}&after=${after}`,
 };

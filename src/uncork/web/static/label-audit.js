@@ -4,13 +4,14 @@ import { element, short, whole } from "/assets/text.js";
 import { cell, domainNode, failed, get, header, link, start, verdictNode, when } from "./api.js";
 import { ask } from "./ask.js";
 import { setNodes } from "./label-names.js";
+import { places } from "./places.js";
 
 const page = JSON.parse(document.body.dataset.page), api = "/api/label-audits/" + page.audit;
 const PAGE = 100;
 let offset = 0, asked = 0;
 
 function row(set) {
-  const line = element("tr"), name = link(`/label-audits/${page.audit}/sets/${set.set}`, ...setNodes(set));
+  const line = element("tr"), name = link(places.labelSet(page.audit, set.set), ...setNodes(set));
   const reason = set.reason ? [element("span", "sub", set.reason)] : [];
   line.append(
     cell([name, ...reason], "text"), cell(verdictNode(set.verdict)), cell(whole(set.count), "number optional"),

@@ -3,6 +3,7 @@ import { fillFromAddress, putInAddress } from "/assets/address.js";
 import { element, labelNode, whole } from "/assets/text.js";
 import { cell, domainNode, failed, get, header, link, start, when } from "./api.js";
 import { ask } from "./ask.js";
+import { places } from "./places.js";
 
 const PAGE = 100;
 let offset = 0, asked = 0;
@@ -17,7 +18,7 @@ function row(audit) {
     return doubt;
   });
   line.append(
-    cell([link("/label-audits/" + audit.id, labelNode(audit.name, 60)), sub, narrow, ...doubts], "text"), cell(whole(audit.sets), "number"),
+    cell([link(places.labelAudit(audit.id), labelNode(audit.name, 60)), sub, narrow, ...doubts], "text"), cell(whole(audit.sets), "number"),
     cell(element("span", audit.infeasible ? "lost" : "", whole(audit.infeasible)), "number"), cell(whole(audit.feasible), "number optional"),
     cell(whole(audit.undecided), "number optional"), cell(domainNode(audit.domain), "spare domain"), cell(when(audit.created), "spare when"),
   );

@@ -7,5 +7,7 @@ export const places = {
   audit: audit => "/audits/" + audit,
   classOf: (audit, id) => `/audits/${audit}/classes/${id}`,
   inReport: (audit, id) => `/audits/${audit}#class=${id}`,
+  labelAudit: audit => "/label-audits/" + audit,
+  labelSet: (audit, set) => `/label-audits/${audit}/sets/${set}`,
   compare: (before, after) => `/compare?before=${before}&after=${after}`,
 };
