@@ -135,7 +135,7 @@ def report(
     )
     return filled(
         shown, data, site.head, site.script.format(name="report.js"), site.navigation,
-        f'<p class="print-hidden" id="downloads">To keep: {links}.</p>' if links else "",
+        f'<p class="print-hidden" id="downloads">Downloads: {links}.</p>' if links else "",
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 // "Move its row and see": a class decided by the server as if its bias or its row's length were others.
 import { inAddress, putInAddress } from "/assets/address.js";
-import { element, percent, say, short } from "/assets/text.js";
+import { element, percent, short } from "/assets/text.js";
 import { verdictNode } from "./api.js";
 import { ask } from "./ask.js";
 import { classList } from "./proof.js";
@@ -74,12 +74,12 @@ export async function moving(section, page) {
   }
   const room = nice(Math.max(first.room, 2 * Math.abs(first.margin ?? 0)));
   // Finer near the middle, where most classes turn.
-  const bias = control("bias", page.bias ? "bias" : "a bias of its own", {
+  const bias = control("bias", page.bias ? "add to its bias" : "give it a bias of", {
     toValue: place => Math.sign(place) * room * (Math.abs(place) / STEPS) ** 2,
     toPlace: value => Math.sign(value) * STEPS * Math.sqrt(Math.abs(value) / room),
     least: -1e30, most: 1e30,
   }, changed);
-  const length = control("length", say("length of its row"), {
+  const length = control("length", "its length times", {
     toValue: place => LONGEST ** (place / STEPS),
     toPlace: value => (value > 0 ? (STEPS * Math.log(value)) / Math.log(LONGEST) : -STEPS),
     least: 0, most: 1000,
