@@ -99,6 +99,7 @@ def report() -> None:
             page.goto(f"{address}/audits/2/classes/829#bias=0.1")
             page.wait_for_selector(".move-answer li")
             moving = page.locator("section:has(> .move-control)")
+            moving.evaluate("section => { section.style.padding = '1.5rem'; }")
             moving.screenshot(path=DOCS / "images" / "serve-move.png")
             page.goto(f"{address}/compare?before=2&after=3#show=regained")
             page.wait_for_selector("#changes tbody tr")

@@ -79,7 +79,7 @@ export async function moving(section, page) {
     toPlace: value => Math.sign(value) * STEPS * Math.sqrt(Math.abs(value) / room),
     least: -1e30, most: 1e30,
   }, changed);
-  const length = control("length", "its length times", {
+  const length = control("length", "times its length", {
     toValue: place => LONGEST ** (place / STEPS),
     toPlace: value => (value > 0 ? (STEPS * Math.log(value)) / Math.log(LONGEST) : -STEPS),
     least: 0, most: 1000,
