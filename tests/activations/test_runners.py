@@ -113,7 +113,7 @@ def test_pictures_go_in_as_recognisers_take_them(tmp_path: Path) -> None:
         ("text", "takes .npz or .npy arrays, or pictures"),
         ("none", "does not exist"),
         ("empty folder", "the folder is empty"),
-        ("pickle", "no array file"),
+        ("pickle", "not an array file"),
         ("wrong name", "has no array 'x'"),
         ("wrong shape", "fails on this data"),
         ("picture", "give arrays"),

@@ -153,7 +153,7 @@ def test_the_gradient_passes_as_far_as_the_head_is_wide(run: Run, folder: Path) 
         (["logp.npy", "--contexts", "1"], "--contexts 1: expected two or more"),
         (["logp.npy", "--plot", "s.exe"], "ends in .png"),
         (["logp.npy", "--json", "nowhere/x.json"], "there is no folder"),
-        (["logits.npy", "--tensor", "array"], "no natural logarithms"),
+        (["logits.npy", "--tensor", "array"], "not natural logarithms"),
         (["logits.npy", "--softcap", "1"], "was never there"),
         (["head.npz", "--tensor", "nothing"], "no tensor 'nothing'"),
         (["head.npz", "--hidden", "none.npy"], "array (0 × 24) is empty"),

@@ -123,7 +123,7 @@ def test_calibrate_tau_sets_the_loss_of_a_model_that_returns_logits():
         unn.calibrate_tau(model, batch)
     with pytest.raises(ValueError, match="EntmaxLoss has no tau"):
         unn.calibrate_tau(model, batch, criterion=unn.EntmaxLoss())
-    with pytest.raises(ValueError, match="no logits but dict"):
+    with pytest.raises(ValueError, match="not logits but dict"):
         unn.calibrate_tau(_Named(), batch, criterion=loss)
     assert unn.calibrate_tau(_Named(), batch, criterion=loss, logits_of=lambda made: made["z"])
 

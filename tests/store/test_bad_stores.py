@@ -22,7 +22,7 @@ from uncork.store.schema import metadata
         ("", "empty"),
         ("mysql://localhost/x", "a kind that is not known"),
         ("postgresql://127.0.0.1:1/x", "no server answers"),
-        ("://", "no database URL"),
+        ("://", "not a database URL"),
         ("postgresql://no-such-host.invalid/x", "no such host|server does not answer"),
         ("/nonexistent/folder/store.db", "there is no folder"),
         (":memory:", "a store is a file"),

@@ -70,7 +70,7 @@ def test_the_same_model_named_twice_is_audited_once(tmp_path: Path) -> None:
         ("[[model]]\nsource = 'a'\ntime_limit = 0", "must be positive"),
         ("[[model]]\nsource = 'a'\nname = 5", "name must be text"),
         ("[[model]]\nsource = 'a'\nname = \"\\u001b[2J\"", "cannot be shown"),
-        ("[[model]", "no valid TOML"),
+        ("[[model]", "not valid TOML"),
         ("[defaults]\nsource = 'a'", "'source', which is none of"),
     ],
 )
