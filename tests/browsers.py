@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
+_SECONDS = 30  # that a busy machine may take
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +25,7 @@ def chromium() -> Iterator[Any]:
         assert not os.environ.get("UNCORK_NEEDS_CHROMIUM"), "Chromium was not installed"
         pytest.skip("there is no Chromium here (Debian: apt-get install chromium)")
     playwright = pytest.importorskip("playwright.sync_api")
-    playwright.expect.set_options(timeout=30_000)
+    playwright.expect.set_options(timeout=1000 * _SECONDS)
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser
@@ -51,8 +53,14 @@ def lists(page: Any, selector: str, texts: list[str]) -> None:
 
 
 def comes_true(page: Any, expression: str, given: Any = None) -> None:
-    """Wait until something holds on the page: an expression, or a function of `given`."""
-    page.wait_for_function(expression, arg=given)
+    """Wait until something holds on the page: an expression, or a function of `given`.
+
+    Asked again from here: a page's policy may forbid what `wait_for_function` does there.
+    """
+    end = time.monotonic() + _SECONDS
+    while not page.evaluate(expression, given):
+        assert time.monotonic() < end, f"{expression} did not come true"
+        page.wait_for_timeout(50)
 
 
 def _expect(located: Any) -> Any:
