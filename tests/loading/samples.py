@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,6 +86,14 @@ def _onnx(path: Path) -> None:
     onnx.save(helper.make_model(graph), path)
 
 
+def _ort(path: Path) -> None:
+    from test_ort_file import classifier, converted
+
+    plain = classifier(path.with_name("plain.onnx"))
+    converted(plain).rename(path)
+    plain.unlink()
+
+
 def _gguf(path: Path) -> None:
     import gguf
 
@@ -137,10 +146,83 @@ def _tflite(path: Path) -> None:
     network(path)
 
 
+def _ctranslate2(path: Path) -> None:
+    from test_ctranslate2_file import sample
+
+    sample(path)
+
+
+def _marian_binary(path: Path) -> None:
+    from test_marian_binary import CODES, coded, write
+
+    text = np.frombuffer(b"type: transformer\ndec-depth: 1\ntransformer-postprocess: dan\n", "i1")
+    write(path, {
+        "special:model.yml": text, "Wemb": (CODES["int8"], coded(W, 20.0)),
+        "decoder_ff_logit_out_b": B[None], "decoder_l1_ffn_ffn_ln_scale": W[:1] ** 2 + 1,
+        "decoder_l1_ffn_ffn_ln_bias": W[1:2],
+    })  # fmt: skip
+
+
+def _openvino(path: Path) -> None:
+    """A network; its weights lie beside it."""
+    from test_openvino_file import small
+
+    small(path)
+
+
+def _ncnn(path: Path) -> None:
+    """A network; its weights lie beside it."""
+    from test_ncnn_file import small
+
+    small(path)
+
+
+def _ncnn_weights(path: Path) -> None:
+    _ncnn(path.with_suffix(".param"))
+
+
+def _coreml(path: Path) -> None:
+    from test_coreml_file import small
+
+    small(path)
+
+
 def _tesseract(path: Path) -> None:
     from test_tesseract_file import traineddata
 
     traineddata(path)
+
+
+def _made(model: str, damaged: str = "") -> Callable[[Path], None]:
+    """A model that its own library wrote (made/); the file to damage is one of those it is of."""
+
+    def make(path: Path) -> None:
+        shutil.copytree(Path(__file__).parent / "made" / model, path.parent, dirs_exist_ok=True)
+        if damaged:  # called as fuzz-files calls it, and still where it belongs
+            (path.parent / damaged).unlink()
+            (path.parent / damaged).symlink_to(path)
+            shutil.copy(Path(__file__).parent / "made" / model / damaged, path)
+
+    return make
+
+
+def _kaldi(path: Path) -> None:
+    from test_kaldi_file import chain
+
+    chain(path, binary=path.name != "text.mdl")
+
+
+def _thinc(path: Path) -> None:
+    from test_spacy_file import thinc_model
+
+    thinc_model(path)
+
+
+def _moves(path: Path) -> None:
+    """A component of a spaCy pipeline; the file to damage is its list of moves."""
+    from test_spacy_file import entity_recogniser
+
+    entity_recogniser(path)
 
 
 def _folder(path: Path) -> None:
@@ -166,13 +248,25 @@ def _config(path: Path) -> None:
 SAMPLES: dict[str, Callable[[Path], None]] = {
     "m.npy": _npy, "m.npz": _npz, "c.npz": _compressed, "marian.npz": _marian,
     "m.safetensors": _safetensors, "codes.safetensors": _codes, "m.pt": _torch,
-    "legacy.bin": _legacy, "m.onnx": _onnx,
+    "legacy.bin": _legacy, "m.onnx": _onnx, "m.ort": _ort,
     "m.gguf": _gguf, "fasttext.bin": _fasttext, "m.keras": _keras, "m.h5": _keras,
-    "m.skops": _skops, "m.tflite": _tflite, "m.traineddata": _tesseract,
+    "m.skops": _skops, "ctranslate2.bin": _ctranslate2, "marian.bin": _marian_binary,
+    "openvino.xml": _openvino, "ncnn.param": _ncnn, "weights.bin": _ncnn_weights,
+    "m.mlmodel": _coreml,
+    "m.tflite": _tflite, "m.traineddata": _tesseract,
+    "inference.pdmodel": _made("paddle/older/recogniser"),
+    "inference.pdiparams": _made("paddle/older/recogniser"),
+    "inference.json": _made("paddle/newer/recogniser"),
+    "frozen.pb": _made("tensorflow/images-frozen"), "saved_model.pb": _made("tensorflow/images"),
+    "model.json": _made("tensorflow_js/graph-uint8"),
+    "layers.json": _made("tensorflow_js/layers", "model.json"),
+    "variables.index": _made("tensorflow/images", "variables/variables.index"),
+    "m.mdl": _kaldi, "text.mdl": _kaldi, "m.thinc": _thinc, "moves": _moves,
     "model.safetensors.index.json": _folder, "config.json": _config,
 }  # fmt: skip
 
 
 def source(path: Path) -> Path:
     """What to load: a folder where the damaged file is only part of the model."""
-    return path.parent if path.suffix == ".json" else path
+    part = path.suffix in (".json", ".index") or path.name == "moves"
+    return path.parent if part else path

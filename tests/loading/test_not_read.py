@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import struct
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -21,17 +20,6 @@ from uncork import UncorkError
 from uncork.cli import app
 from uncork.loading import load
 from uncork.loading.contents import Tensor, listing
-
-
-def ctranslate2(path: Path) -> None:
-    """As its ModelSpec._serialize writes it: a version, then a name with its length."""
-    name = b"TransformerDecoderSpec\0"
-    path.write_bytes(struct.pack("<IH", 6, len(name)) + name + struct.pack("<II", 8, 0))
-
-
-def openvino(path: Path) -> None:
-    path.write_bytes(np.ones(12, np.float32).tobytes())
-    path.with_suffix(".xml").write_text('<?xml version="1.0"?>\n<net name="m" version="11"/>')
 
 
 def archive(*names: str) -> Callable[[Path], None]:
@@ -54,14 +42,10 @@ FILES = {
                 "m/archive_version"),
         r"torch\.export: export the model to ONNX",
     ),
-    "model.bin": (ctranslate2, "a CTranslate2 model: give the model it was made from"),
-    "openvino_model.bin": (openvino, r"OpenVINO model, whose graph is in openvino_model\.xml"),
     "m.mar": (archive("MAR-INF/MANIFEST.json", "model.pt"), "a TorchServe archive: unpack"),
     "m.nemo": (holding(bytes(600)), "a NeMo archive: unpack"),
     "flax_model.msgpack": (holding(b"\x81\xa6params"), "Flax weights"),
-    "m.mlmodel": (holding(b"\x08\x04\x12\x20"), "a Core ML model"),
     "m.pte": (holding(b"\x1c\0\0\0ET12" + bytes(40)), "an ExecuTorch program"),
-    "m.ort": (holding(b"\x1c\0\0\0ORTM" + bytes(40)), r"ONNX Runtime's own format.*\.onnx"),
     "m.engine": (holding(b"ftrt" + bytes(40)), "a TensorRT engine"),
     "other.plan": (holding(bytes(40)), "a TensorRT engine"),
     "model.safetensors.index.json": (
@@ -74,8 +58,9 @@ FILES = {
     "other.json": (holding([1, 2]), "a JSON file, not a model"),
     "README.md": (holding("# A model"), "a text about a model"),
     "model.py": (holding("import torch"), "source code, not a model"),
-    "saved_model.pb": (holding(b"\x08\x01\x12\x04"), "a TensorFlow graph"),
-    "inference.pdiparams": (holding(bytes(40)), "PaddlePaddle weights"),
+    "saved_model.pb": (holding(b"\x08\x01\x12\x04"), "no SavedModel, or is damaged"),
+    "graph.pb": (holding(b"\x1a\x01a"), "a TensorFlow graph"),
+    "model.pdparams": (holding(bytes(40)), "PaddlePaddle weights"),
 }  # fmt: skip
 
 
@@ -111,7 +96,7 @@ def files(*names: str) -> Callable[[Path], None]:
 
 
 FOLDERS = {
-    "TensorFlow SavedModel: convert": files("saved_model.pb", "variables/variables.index"),
+    "TensorFlow SavedModel: convert": files("saved_model.pbtxt", "variables/variables.index"),
     "distributed checkpoint of PyTorch": distributed,
     "a checkpoint of FSDP in pieces": files("pytorch_model_fsdp_0/x.txt", "trainer_state.json"),
     r"DeepSpeed checkpoint in pieces.*python zero_to_fp32\.py": files(
@@ -121,9 +106,7 @@ FOLDERS = {
         "mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt"
     ),
     "a Megatron checkpoint": files("mp_rank_00/model_optim_rng.pt", "mp_rank_01/x.pt"),
-    "a spaCy pipeline": files("meta.json", "config.cfg", "textcat/model", "vocab/strings.json"),
-    "a CTranslate2 model": lambda folder: ctranslate2(folder / "model.bin"),
-    "an OpenVINO model": lambda folder: openvino(folder / "openvino_model.bin"),
+    "the package of a spaCy pipeline": files("meta.json", "en_small-1.0/config.cfg"),
     "a Core ML model": files("Manifest.json", "Data/com.apple.CoreML/model.mlmodel"),
     r"flax_model\.msgpack, which is Flax weights": files("flax_model.msgpack"),
     r"rank0\.engine, which is a TensorRT engine": files("rank0.engine"),

@@ -51,7 +51,7 @@ def test_a_name_with_a_null_byte() -> None:
         (b"\x89HDF\r\n\x1a\n" + bytes(99), "hdf5|HDF5|Keras"),
         (b"GGUF" + bytes(99), "GGUF|gguf"),
         (b"\xba\x16\x4f\x2f" + bytes(99), "fastText|fasttext"),
-        (b"\x01" + bytes(99), "Marian's binary format"),
+        (b"\xf5\x17\x34\x01\xd5\x48\x1a\xf1" + bytes(99), "a lexical shortlist of Bergamot"),
         (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
         (b"<!DOCTYPE html><html>", "web page"),
         (b"\x1f\x8b" + bytes(99), "gzip"),

@@ -90,3 +90,10 @@ def test_a_glob_that_matches_nothing_stays_to_fail_by_name(tmp_path: Path) -> No
     path = tmp_path / "m.toml"
     path.write_text('[[model]]\nsource = "*.onnx"')
     assert [task.source for task in read_manifest(path)] == [str(tmp_path / "*.onnx")]
+
+
+def test_keys_that_begin_with_x_are_whoever_wrote_the_manifest_s(tmp_path: Path) -> None:
+    file = tmp_path / "m.toml"
+    file.write_text('[[model]]\nsource = "a.npz"\nx-paper = { lost = 3 }\n[defaults]\nx-why = 1')
+    [task] = read_manifest(file)
+    assert task.options == {}

@@ -73,6 +73,7 @@ class Choice:
     doubts: tuple[str, ...] = ()
     sides_open: bool = False
     bias_settled: bool = False  # the source says which bias is added, be it none
+    vocabulary: Vocabulary | None = None  # of these rows, where a source has several heads
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ def choose_by_hand(
             )
         return _whole(contents, replace(choice, bias=offset, bias_name=bias))
     # A graph shows what is added to the logits, and that nothing is.
-    shown = contents.format == "onnx" and choice.why != _BY_HAND
+    shown = contents.format in _GRAPHS and choice.why != _BY_HAND
     if choice.bias_name is not None or choice.bias_settled or shown:
         return _whole(contents, choice)
     # `paired_bias` only ever returns a vector of the right length.
@@ -264,6 +265,7 @@ def _whole(contents: Contents, choice: Choice) -> Choice:
     )
 
 
+_GRAPHS = ("onnx", "ort")  # formats whose graph shows how a weight is used
 # Formats whose arrays stand alone: nothing says which side the classes of one are on.
 _LONE = ("npy", "npz", "safetensors", "torch")
 
@@ -305,14 +307,14 @@ def turned_to(choice: Choice, by: str) -> Choice:
     )
     return replace(
         choice, weight=choice.weight.T, bias=None, bias_name=None, sides_open=False,
-        why=f"{choice.why}, classes are its columns", notes=(*choice.notes, note),
+        vocabulary=None, why=f"{choice.why}, classes are its columns", notes=(*choice.notes, note),
     )  # fmt: skip
 
 
 def _turned(contents: Contents, tensor: Tensor | None, transpose: bool) -> Choice:
     """The head around that weight (or the reader's own), with the classes on the side asked for."""
     if tensor is None:
-        if transpose and contents.format == "onnx":
+        if transpose and contents.format in _GRAPHS:
             raise UncorkError(
                 f"{contents.path}: the graph already says which side of the weight the classes are "
                 "on; --transpose goes with --weight"
@@ -342,6 +344,7 @@ def _turned(contents: Contents, tensor: Tensor | None, transpose: bool) -> Choic
         bias=None,
         bias_name=None,
         bias_settled=False,
+        vocabulary=None,
         doubts=(*choice.doubts, *doubts),
         why=why,
         sides_open=False,
@@ -400,6 +403,7 @@ _PARTNERS = {
     "coef_": ("intercept_",),
     "decoder_ff_logit_out_Wt": ("decoder_ff_logit_out_b",),
     "_W": ("_b",),
+    "_w": ("_b",),
     "W": ("b",),
     "w": ("b",),
 }

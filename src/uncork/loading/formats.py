@@ -80,6 +80,7 @@ SAFETENSORS = Format(
 )  # fmt: skip
 # A protobuf has no magic; an ONNX model starts with its field 1, the version of the format.
 ONNX = Format("onnx", f"{_HERE}.onnx.file:read_onnx", ".onnx", (".onnx",), by_name=True)
+ORT = Format("ort", f"{_HERE}.ort.file:read_ort_file", ".ort", (".ort",), _magic(b"ORTM", at=4))
 GGUF = Format("gguf", f"{_HERE}.gguf.file:read_gguf", ".gguf", (".gguf",), _magic(b"GGUF"))
 NPZ = Format("npz", f"{_HERE}.numpy.file:read_npz", ".npz", (".npz",))
 NPY = Format("npy", f"{_HERE}.numpy.file:read_npy", ".npy", (".npy",), _magic(b"\x93NUMPY"))
@@ -103,9 +104,57 @@ FASTTEXT = Format(
     "fasttext", f"{_HERE}.fasttext.file:read_fasttext", "fastText .bin/.ftz",
     starts=_magic(b"\xba\x16\x4f\x2f"),
 )  # fmt: skip
+CTRANSLATE2 = Format(
+    "ctranslate2", f"{_HERE}.ctranslate2.file:read_ctranslate2", "CTranslate2 model.bin",
+    starts=_asking(f"{_HERE}.ctranslate2.variables:looks_like_ctranslate2"),
+)  # fmt: skip
+MARIAN = Format(
+    "marian", f"{_HERE}.marian.binary:read_marian", "Marian .bin",
+    starts=_asking(f"{_HERE}.marian.binary:looks_like_marian"),
+)  # fmt: skip
+_OPENVINO = f"{_HERE}.openvino.file"
+OPENVINO = Format(
+    "openvino", f"{_OPENVINO}:read_openvino", "OpenVINO .xml with .bin", (".xml",),
+    looks=_asking(f"{_OPENVINO}:looks_like_openvino"),
+)  # fmt: skip
+_NCNN = f"{_HERE}.ncnn.file"
+NCNN = Format(
+    "ncnn", f"{_NCNN}:read_ncnn", "ncnn .param with .bin", (".param",),
+    _magic(b"7767517", b"\xdd\x85\x76\0"), looks=_asking(f"{_NCNN}:looks_like_ncnn_weights"),
+)  # fmt: skip
+COREML = Format(
+    "coreml", f"{_HERE}.coreml.file:read_coreml", "Core ML .mlmodel", (".mlmodel",), by_name=True
+)
 TESSERACT = Format(
     "tesseract", f"{_HERE}.tesseract.file:read_tesseract", "Tesseract .traineddata",
     (".traineddata",), by_name=True,
+)  # fmt: skip
+PADDLE = Format(
+    "paddle", f"{_HERE}.paddle.file:read_paddle", "Paddle .pdmodel/.json/__model__",
+    (".pdmodel", ".pdiparams"), by_name=True,
+    looks=_asking(f"{_HERE}.paddle.file:looks_like_paddle"),
+)  # fmt: skip
+TENSORFLOW = Format(
+    "tensorflow", f"{_HERE}.tensorflow.file:read_tensorflow", "TensorFlow SavedModels and .pb",
+    looks=_asking(f"{_HERE}.tensorflow.file:looks_like_tensorflow"),
+)  # fmt: skip
+CHECKPOINT = Format(
+    "tensorflow checkpoint", f"{_HERE}.tensorflow.checkpoint:read_checkpoint",
+    "TensorFlow checkpoints (.index)",
+    looks=_asking(f"{_HERE}.tensorflow.checkpoint:looks_like_checkpoint"),
+)  # fmt: skip
+TENSORFLOW_JS = Format(
+    "tensorflow.js", f"{_HERE}.tensorflow.javascript:read_tensorflow_js",
+    "TensorFlow.js model.json",
+    looks=_asking(f"{_HERE}.tensorflow.javascript:looks_like_tensorflow_js"),
+)  # fmt: skip
+KALDI = Format(
+    "kaldi", f"{_HERE}.kaldi.file:read_kaldi", "Kaldi's .mdl and .raw (nnet3)", (".mdl", ".raw"),
+    _magic(b"\0B<TransitionModel> ", b"\0B<Nnet3> ", b"<TransitionModel>", b"<Nnet3>"),
+)  # fmt: skip
+THINC = Format(
+    "spacy", f"{_HERE}.spacy.file:read_component", "spaCy's models",
+    starts=_magic(b"\x84\xa5nodes"),
 )  # fmt: skip
 # Vectors of items.
 _VECTORS = f"{_HERE}.vectors"
@@ -150,6 +199,7 @@ ARROW = Format(
 FORMATS = [
     SAFETENSORS,
     ONNX,
+    ORT,
     GGUF,
     NPZ,
     NPY,
@@ -159,7 +209,18 @@ FORMATS = [
     TFLITE,
     SKOPS,
     FASTTEXT,
+    CTRANSLATE2,
+    MARIAN,
+    OPENVINO,
+    NCNN,
+    COREML,
     TESSERACT,
+    PADDLE,
+    TENSORFLOW,
+    CHECKPOINT,
+    TENSORFLOW_JS,
+    KALDI,
+    THINC,
     FAISS,
     HNSWLIB,
     USEARCH,
@@ -179,7 +240,41 @@ CHROMA = Format(
     "chroma", f"{_VECTORS}.chroma:read_chroma", "Chroma's folders",
     holds=lambda names: "chroma.sqlite3" in names,
 )  # fmt: skip
-FOLDERS = [LANCE, CHROMA]
+OPENVINO_FOLDER = Format(
+    "openvino", f"{_OPENVINO}:read_openvino", "OpenVINO's folders",
+    holds=_asking(f"{_OPENVINO}:is_openvino_folder"),
+)  # fmt: skip
+NCNN_FOLDER = Format(
+    "ncnn", f"{_NCNN}:read_ncnn", "ncnn's folders", holds=_asking(f"{_NCNN}:is_ncnn_folder")
+)
+PADDLE_FOLDER = Format(
+    "paddle", f"{_HERE}.paddle.file:read_paddle", "Paddle's folders",
+    holds=_asking(f"{_HERE}.paddle.file:is_paddle_folder"),
+)  # fmt: skip
+SAVED_MODEL = Format(
+    "tensorflow", f"{_HERE}.tensorflow.file:read_tensorflow", "SavedModels",
+    holds=_asking(f"{_HERE}.tensorflow.file:is_saved_model"),
+)  # fmt: skip
+TENSORFLOW_JS_FOLDER = Format(
+    "tensorflow.js", f"{_HERE}.tensorflow.javascript:read_tensorflow_js", "TensorFlow.js's folders",
+    holds=_asking(f"{_HERE}.tensorflow.javascript:is_tensorflow_js"),
+)  # fmt: skip
+SPACY = Format(
+    "spacy", f"{_HERE}.spacy.file:read_pipeline", "spaCy's pipelines",
+    holds=lambda names: {"config.cfg", "meta.json"} <= names,
+)  # fmt: skip
+SPACY_COMPONENT = Format(
+    "spacy", f"{_HERE}.spacy.file:read_component", "a component of spaCy's",
+    holds=lambda names: {"model", "cfg"} <= names,
+)  # fmt: skip
+VOSK = Format(
+    "kaldi", f"{_HERE}.kaldi.file:read_kaldi", "Vosk's models",
+    holds=lambda names: {"am", "conf"} <= names or "final.mdl" in names,
+)  # fmt: skip
+FOLDERS = [
+    LANCE, CHROMA, OPENVINO_FOLDER, NCNN_FOLDER, PADDLE_FOLDER, SAVED_MODEL, TENSORFLOW_JS_FOLDER,
+    SPACY, SPACY_COMPONENT, VOSK,
+]  # fmt: skip
 _PICKLES = (".pkl", ".pickle", ".joblib")
 
 

@@ -29,9 +29,12 @@ _ANYWHERE = (
 _HEADS = (
     *_ANYWHERE, "output.weight", "head.weight", "proj_out.weight", "decoder.weight",
     "score.weight", "classifier.weight", "classifier.out_proj.weight", "classifier.fc.weight",
-    "head.fc.weight", "heads.head.weight", "fc.weight",
-    "decoder_ff_logit_out_Wt", "weight", "W", "coef_",
+    "head.fc.weight", "heads.head.weight", "fc.weight", "_fc.weight", "decoder.fc_out.weight",
+    "Prediction.weight", "Prediction.generator.weight", "decoder_ff_logit_out_Wt", "fc_w",
+    "weight", "W", "coef_",
 )  # fmt: skip
+# Layers that end a model and are a Sequential in some, of which the last layer is the head.
+_SEQUENCES = ("classifier", "fc", "head")
 # Exact names of output layers whose classes are columns, (features × classes).
 _COLUMN_HEADS = ("decoder_ff_logit_out_W", "ff_logit_W", "kernel")
 # Input embeddings that are the output layer in Marian's and Nematus's files that hold no other.
@@ -62,6 +65,18 @@ def _below(tensors: Mapping[str, Tensor]) -> list[Tensor]:
         for name in tensors
         if name.endswith(endings) and not _NUMBERED.search(name) and tensors[name].matrix_shape
     ]
+
+
+def _last_of_a_sequence(tensors: Mapping[str, Tensor]) -> list[Tensor]:
+    """The last layer of a top-level `classifier.0`, `classifier.1`, …, if it is a linear one."""
+    for wrapper in _WRAPPERS:
+        for name in _SEQUENCES:
+            parts = re.compile(re.escape(f"{wrapper}{name}.") + r"([0-9]+)\.")
+            numbers = [int(found[1]) for found in map(parts.match, tensors) if found]
+            last = tensors.get(f"{wrapper}{name}.{max(numbers, default=0)}.weight")
+            if last is not None and last.matrix_shape:
+                return [last]
+    return []
 
 
 def likely_first(names: Iterable[str]) -> list[str]:
@@ -105,11 +120,15 @@ def choose_by_name(
     rows, columns = _present(tensors, _HEADS), _present(tensors, _COLUMN_HEADS)
     if not rows and not columns:
         rows = _below(tensors)
+    sequence = [] if rows or columns else _last_of_a_sequence(tensors)
     embeddings = [tensor for tensor in matrices if _EMBEDDING.search(tensor.name)]
     shared = _present(tensors, _TIED) or (_vocabulary(embeddings, classes) if tied else [])
     if len(rows) + len(columns) == 1:
         chosen = (rows + columns)[0]
         why = "its name is that of an output layer"
+    elif sequence:
+        chosen = sequence[0]
+        why = "the last layer of a sequence whose name is that of an output layer"
     elif not rows and not columns and len(matrices) == 1 and not embeddings:
         chosen, why = matrices[0], "the only two-dimensional array"
     elif not rows and not columns and shared:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import pickletools
-import struct
 from collections.abc import Collection
 from pathlib import Path
 
@@ -29,8 +28,7 @@ _DEEPSPEED = (
 )
 _MEGATRON = "convert it to a Hugging Face folder with Megatron's or NeMo's own tool, and give that"
 _CHECKPOINT = (
-    "a TensorFlow checkpoint: load it in TensorFlow and save the model as .keras, or the head with "
-    "numpy.savez"
+    "a TensorFlow checkpoint: give its .index file, and the variable that is the head with --weight"
 )
 
 _STARTS = {  # the first bytes of files people will try
@@ -42,7 +40,7 @@ _STARTS = {  # the first bytes of files people will try
     b"version https://git-lfs": "a Git LFS pointer, not the file itself: run git lfs pull",
     b"<!DOCTYPE": "a web page, not a model: was the download refused?",
     b"<html": "a web page, not a model: was the download refused?",
-    b"\x01\x00\x00\x00\x00\x00\x00\x00": "in Marian's binary format: take the model's .npz",
+    b"\xf5\x17\x34\x01\xd5\x48\x1a\xf1": "a lexical shortlist of Bergamot: give the model itself",
     b"ftrt": f"a TensorRT engine, whose weights are not kept as such: {_SAVE}",
     b"SQLite format 3": "a database, not a model: an uncork store is read by uncork table and "
     "uncork serve",
@@ -53,18 +51,15 @@ _STARTS = {  # the first bytes of files people will try
 _INSIDE = {  # the identifier of a flatbuffer, bytes 4 to 8
     b"ET12": f"an ExecuTorch program: {_SAVE}",
     b"ET13": f"an ExecuTorch program: {_SAVE}",
-    b"ORTM": "in ONNX Runtime's own format (.ort): give the .onnx file it was converted from",
 }
 _ENDINGS = {  # names, where the first bytes say nothing
     ".safetensors.index.json": "the index of a model in several files: give the folder it lies in",
     ".bin.index.json": "the index of a model in several files: give the folder it lies in",
     ".msgpack": "Flax weights: load them with from_flax=True in transformers 4, or in Flax, and "
     "save the model as .safetensors",
-    ".mlmodel": f"a Core ML model: {_SAVE}",
     ".mlpackage": f"a Core ML package: {_SAVE}",
     ".mlmodelc": f"a compiled Core ML model: {_SAVE}",
     ".pte": f"an ExecuTorch program: {_SAVE}",
-    ".ort": "in ONNX Runtime's own format: give the .onnx file it was converted from",
     ".engine": f"a TensorRT engine, whose weights are not kept as such: {_SAVE}",
     ".plan": f"a TensorRT engine, whose weights are not kept as such: {_SAVE}",
     ".trt": f"a TensorRT engine, whose weights are not kept as such: {_SAVE}",
@@ -76,8 +71,6 @@ _ENDINGS = {  # names, where the first bytes say nothing
     ".pb": f"a TensorFlow graph: {_EXPORT}",
     ".ckpt.index": _CHECKPOINT,
     ".ckpt.meta": _CHECKPOINT,
-    ".pdmodel": f"a PaddlePaddle program: convert it with paddle2onnx, or {_EXPORT}",
-    ".pdiparams": "PaddlePaddle weights: convert the model with paddle2onnx and give the .onnx",
     ".pdparams": "PaddlePaddle weights: convert the model with paddle2onnx and give the .onnx",
     ".caffemodel": f"a Caffe model: {_EXPORT}",
     ".mnn": f"an MNN model: {_SAVE}",
@@ -125,19 +118,13 @@ def file_not_read(path: Path, start: bytes) -> str | None:
     name = path.name.lower()
     if start[4:8] in _INSIDE:
         return _INSIDE[start[4:8]]
-    if _is_ctranslate2(start):
-        return f"a CTranslate2 model: {_SAVE}"
-    if path.suffix == ".bin" and path.with_suffix(".xml").is_file():
-        return f"the weights of an OpenVINO model, whose graph is in {path.stem}.xml: {_SAVE}"
-    if path.suffix == ".xml" and (b"<net" in _head(path) or path.with_suffix(".bin").is_file()):
-        return f"the graph of an OpenVINO model: {_SAVE}"
     if name in _TOKENIZERS:
         return _TOKENIZER
     if start.startswith((b"{", b"[")) or name.endswith(".json"):
         return _json(path)
     if start.startswith(_PICKLED) and path.suffix in (".pkl", ".pickle", ".joblib"):
         return _pickle(path)
-    if start.startswith(b"\x08") and name.endswith(".pb") and name != "saved_model.pb":
+    if start.startswith(b"\x08") and name.endswith(".pb"):
         return None  # ONNX, which has been saved under this name too
     return next((what for end, what in _ENDINGS.items() if name.endswith(end)), None)
 
@@ -158,7 +145,7 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
     """What a folder with these files is, where it holds no model that is read."""
     found = set(names)
     inner = {one.name for one in folder.iterdir() if one.is_dir()}
-    if "saved_model.pb" in found or "saved_model.pbtxt" in found:
+    if "saved_model.pbtxt" in found:
         return (
             "a TensorFlow SavedModel: convert it (python -m tf2onnx.convert --saved-model FOLDER "
             "--output model.onnx) and give model.onnx, or save the Keras model as .keras"
@@ -175,17 +162,10 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
         "latest_checkpointed_iteration.txt" in found
     ):
         return f"a Megatron checkpoint in pieces: {_MEGATRON}"
-    if "meta.json" in found and "config.cfg" in found:
-        return (
-            "a spaCy pipeline, whose layers are Thinc's own: take the weight of the component's "
-            'output layer in Python (nlp.get_pipe("textcat").model.get_ref("output_layer")'
-            '.get_param("W")), save it with numpy.savez and give that'
-        )
-    if "model.bin" in found and _is_ctranslate2(_head(folder / "model.bin")[:32]):
-        return f"a CTranslate2 model: {_SAVE}"
-    if any(name.endswith(".xml") and f"{name[:-4]}.bin" in found for name in found):
-        return f"an OpenVINO model: {_SAVE}"
-    if any(name.endswith(".mlmodel") for name in found) or "com.apple.CoreML" in inner | {
+    held = next((name for name in sorted(inner) if (folder / name / "config.cfg").is_file()), None)
+    if held is not None and "meta.json" in found:
+        return f"the package of a spaCy pipeline: give the folder {printable(held)} inside it"
+    if "com.apple.CoreML" in inner | {
         one.name for part in inner & {"Data"} for one in (folder / part).iterdir()
     }:
         return f"a Core ML model: {_SAVE}"
@@ -193,29 +173,12 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
         return "an Orbax checkpoint of JAX: restore it in Python, save the head with numpy.savez"
     if any(name.endswith(".index") and ".ckpt" in name for name in found) or "checkpoint" in found:
         return _CHECKPOINT
-    for end in (".msgpack", ".nemo", ".mar", ".engine", ".plan", ".pte", ".ort", ".pdmodel",
-                ".pdiparams", ".pt2", ".mnn", ".rknn"):  # fmt: skip
+    for end in (".msgpack", ".nemo", ".mar", ".engine", ".plan", ".pte", ".pt2",
+                ".pdparams", ".mnn", ".rknn"):  # fmt: skip
         one = next((name for name in sorted(found) if name.lower().endswith(end)), None)
         if one is not None:
             return f"the folder of {printable(one)}, which is {_ENDINGS[end]}"
     return None
-
-
-def _is_ctranslate2(start: bytes) -> bool:
-    """A version, the length of a name, and a name such as TransformerSpec."""
-    if len(start) < 12:
-        return False
-    version, length = struct.unpack("<IH", start[:6])
-    name = start[6 : 6 + length].rstrip(b"\0")
-    return 0 < version < 64 and len(name) < length and name.endswith(b"Spec")
-
-
-def _head(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(4096)
-    except OSError:
-        return b""
 
 
 def _json(path: Path) -> str:

@@ -98,7 +98,8 @@ def find(
     except UncorkError as error:
         bias_text = f", bias {choice.bias_name!r}" if choice.bias_name else ""
         raise UncorkError(f"{path} (weight {choice.weight_name!r}{bias_text}): {error}") from error
-    vocabulary = labelled(contents, labels, head.classes)
+    own = choice.vocabulary if labels is None else None
+    vocabulary = labelled(contents, labels, head.classes) if own is None else own
     if labels is None and vocabulary.labels is None and vocabulary.source:
         notes.append(f"no labels: {vocabulary.source}")
     if vocabulary.labels is not None:

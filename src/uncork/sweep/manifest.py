@@ -27,6 +27,7 @@ OPTIONS: dict[str, type | tuple[type, ...]] = {
     "base": str, "metric": str, "domain": str, "classes": str, "approximate": bool, "patience": int,
     "time_limit": (int, float), "iterations": bool,
 }  # fmt: skip
+_NOTES = "x-"  # keys that begin so are whoever's who wrote the manifest
 _MOST_BYTES = 16 << 20
 
 
@@ -97,6 +98,7 @@ def _tasks(file: Path, number: int, entry: Any, defaults: Mapping[str, Any]) -> 
 def _options(file: Path, where: str, table: Any, extra: set[str]) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise UncorkError(f"manifest {file}: {where} is not a table")
+    table = {key: value for key, value in table.items() if not key.startswith(_NOTES)}
     for key, value in table.items():
         if key in extra:
             continue
@@ -107,7 +109,7 @@ def _options(file: Path, where: str, table: Any, extra: set[str]) -> dict[str, A
         right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
         if not right:
             raise UncorkError(f"manifest {file}: {where}: {key} = {value!r} has the wrong type")
-    return dict(table)
+    return table
 
 
 def _check_values(file: Path, where: str, options: Mapping[str, Any]) -> None:

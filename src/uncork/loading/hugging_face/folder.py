@@ -53,7 +53,7 @@ _SAVED = (
 # Files that hold a model on their own, by the ends of their names.
 _MODELS = (
     ".safetensors", ".gguf", ".onnx", ".npz", ".npy", ".keras", ".h5", ".tflite", ".skops", ".ftz",
-    ".traineddata", ".pt", ".pth", ".ckpt", ".bin",
+    ".traineddata", ".mlmodel", ".pt", ".pth", ".ckpt", ".bin",
 )  # fmt: skip
 _PIECES = (".bin", ".pt", ".pth")  # what also ends the names of parts and of other formats
 # Files of training and tokenizing that end like a model.
@@ -380,7 +380,8 @@ def _other(folder: Path, config: Mapping[str, Any] | None) -> Contents:
         raise UncorkError(f"{folder} is a pipeline of several models: name the folder of one")
     models = [
         name for name in names
-        if name.lower().endswith(_MODELS) and name not in _NO_MODELS and not name.startswith(".")
+        if name.lower().endswith(_MODELS) and name not in _NO_MODELS
+        and not name.startswith((".", "lex."))  # hidden; a shortlist of Marian's
     ]  # fmt: skip
     what = folder_not_read(folder, names)
     if what is not None and all(name.endswith(_PIECES) for name in models):

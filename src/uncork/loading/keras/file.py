@@ -75,7 +75,7 @@ def read_keras(path: Path) -> Contents:
         }
     groups = {group.removesuffix("/vars"): name for group, name in names.items() if name}
     stored = functools.partial(_stored_in_groups, tensors, groups)
-    return _contents(path, "keras", tensors, config, stored)
+    return contents_of_layers(path, "keras", tensors, config, stored)
 
 
 def read_hdf5(path: Path) -> Contents:
@@ -91,8 +91,8 @@ def read_hdf5(path: Path) -> Contents:
             functools.partial(choose_by_name, path, tensors),
             functools.partial(_kernel_alone, tensors),
         )
-    stored = functools.partial(_stored_by_name, tensors)
-    return _contents(path, "hdf5", tensors, _parsed(path, text), stored)
+    stored = functools.partial(stored_by_name, tensors)
+    return contents_of_layers(path, "hdf5", tensors, _parsed(path, text), stored)
 
 
 def _parsed(path: Path, text: str | bytes) -> Any:
@@ -104,13 +104,15 @@ def _parsed(path: Path, text: str | bytes) -> Any:
         ) from error
 
 
-def _contents(
+def contents_of_layers(
     path: Path,
     form: str,
     tensors: Mapping[str, Tensor],
     config: Any,
     stored: Callable[[Layer], list[str]],
 ) -> Contents:
+    """A model by its configuration; `stored` names a layer's tensors, in Keras's order."""
+
     def model() -> _Model:
         return _Model(path, tensors, read_graph(path, config), stored)
 
@@ -149,7 +151,7 @@ def _by_name_only(found: FoundDomain | UnknownDomain) -> FoundDomain | UnknownDo
     """Legacy files name classes without saying whose they are."""
     if isinstance(found, UnknownDomain):
         return found
-    own = "its classes are Keras's own, as it is read without others (an .h5 file does not say)"
+    own = "its classes are Keras's own, as it is read without others (the file does not say)"
     return replace(found, assumed="; ".join(filter(None, (found.assumed, own))))
 
 
@@ -303,7 +305,7 @@ def _stored_in_groups(
     return sorted(inside, key=lambda name: (len(name), name))
 
 
-def _stored_by_name(tensors: Mapping[str, Tensor], layer: Layer) -> list[str]:
+def stored_by_name(tensors: Mapping[str, Tensor], layer: Layer) -> list[str]:
     """A layer's tensors in a legacy file: under its name, or that of the outermost model."""
     outermost = (*layer.scope.trail, layer.name)[0]
     inside = [

@@ -17,8 +17,8 @@ from uncork.core.errors import UncorkError
 from uncork.loading.bounded.archive import read_rest
 from uncork.loading.codes.decoded import decoded
 from uncork.loading.contents import Contents, Tensor
+from uncork.loading.marian.head import with_marian
 from uncork.loading.naming import choose_by_name, choose_columns
-from uncork.loading.numpy.marian import with_marian
 from uncork.loading.vectors.factors import with_factors
 
 # Trained weights hardly compress, so a large member that shrank a hundredfold is not a weight but a

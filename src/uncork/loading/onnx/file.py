@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from uncork.core.errors import UncorkError
 from uncork.loading.contents import (
     AmbiguousError,
@@ -19,6 +21,7 @@ from uncork.loading.contents import (
 from uncork.loading.decisions import sigmoids
 from uncork.loading.onnx.after import follow
 from uncork.loading.onnx.arriving.domain import domain_before
+from uncork.loading.onnx.branches import branches, in_both, seen_by_both
 from uncork.loading.onnx.head import build_head
 from uncork.loading.onnx.linear import HEADS, HeadNode, weight_input
 from uncork.loading.onnx.shapes import Graph
@@ -34,7 +37,7 @@ _FIRST_INPUT = {
     "Expand", "Tile", "Slice", "Gather", "Split", "Clip", "ArgMax", "ArgMin", "TopK", "ReduceMax",
     "ReduceMin", "ReduceSum", "ReduceLogSumExp", "ReduceMean", "ReduceL2", "Softplus", "Sqrt",
     "Reciprocal", "GlobalAveragePool", "QuantizeLinear", "DequantizeLinear", "Erf", "Atan",
-    "Softsign", "LeakyRelu", "Elu", "Celu", "Selu", "HardSigmoid", "Abs",
+    "Softsign", "LeakyRelu", "Elu", "Celu", "Selu", "HardSigmoid", "Abs", "paddle::crf_decoding",
 }  # fmt: skip
 _EVERY_INPUT = {"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Where", "Concat", "Pow"}
 _MOST_OUTPUTS = 1000
@@ -104,17 +107,59 @@ def open_onnx(path: Path) -> OnnxModel:
 
 def read_onnx(path: Path) -> Contents:
     """The constants of the graph, and the head that its outputs come from."""
-    opened = open_onnx(path)
+    return contents_of(open_onnx(path), "onnx")
+
+
+def contents_of(opened: OnnxModel, form: str) -> Contents:
+    """What a reader hands back of a graph, in whichever format it was."""
     metadata = {entry.key: entry.value for entry in opened.model.metadata_props}
-    return Contents(
-        path,
-        "onnx",
+    whole = Contents(
+        opened.path,
+        form,
         opened.constants.tensors(),
         opened.choose,
         opened.around,
         functools.partial(labels_from_metadata, metadata),
         opened.domain,
     )
+    split = branches(opened.model)
+    return (
+        whole if split is None else _of_branches(whole, [OnnxModel(opened.path, m) for m in split])
+    )
+
+
+def _of_branches(whole: Contents, either: list[OnnxModel]) -> Contents:
+    """The same of a graph whose outputs come from an If: what both of its branches share."""
+
+    def around(name: str) -> Choice | None:
+        found = whole.around(name)
+        each = [choice for one in either if (choice := one.around(name)) is not None]
+        if found is None and len(each) == 2:
+            return in_both(whole.path, each.__getitem__)
+        return found or next(iter(each), None)
+
+    def domain(choice: Choice) -> FoundDomain | UnknownDomain | None:
+        seen = []
+        for one in either:
+            own = choice if one.around(choice.weight_name) is not None else _chosen(one)
+            if own is choice or (own is not None and np.array_equal(own.weight, choice.weight)):
+                seen.append(one.domain(own))
+        return functools.reduce(seen_by_both, seen) if seen else None
+
+    return replace(
+        whole,
+        tensors={**either[1].constants.tensors(), **either[0].constants.tensors()},
+        choose=lambda: in_both(whole.path, lambda k: either[k].choose()),
+        around=around,
+        domain=domain,
+    )
+
+
+def _chosen(model: OnnxModel) -> Choice | None:
+    try:
+        return model.choose()
+    except AmbiguousError:
+        return None
 
 
 def _check_text(path: Path, model: Any) -> None:

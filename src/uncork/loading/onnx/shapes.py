@@ -323,8 +323,12 @@ def _product(axes: Dims) -> Axis | None:
 def _squeezed(graph: Graph, node: Any) -> Dims | None:
     dims = _first(graph, node)
     axes = None if dims is None else graph.axes(node, len(dims))
-    if dims is None or axes is None:
+    if dims is None:
         return None
+    if axes is None:  # all of length one, where nothing says which
+        every = attribute(node, "axes", None) is None and len(node.input) < 2
+        whole = every and all(isinstance(axis, int) for axis in dims)
+        return tuple(axis for axis in dims if axis != 1) if whole else None
     return tuple(axis for k, axis in enumerate(dims) if k not in axes)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ _TYPES: dict[int, Any] = {
     9: np.bool_, 10: np.float16, 11: np.float64, 12: np.uint32, 13: np.uint64,
     16: ml_dtypes.bfloat16, 17: ml_dtypes.float8_e4m3fn, 19: ml_dtypes.float8_e5m2,
 }  # fmt: skip
+NUMBERS = {np.dtype(dtype): number for number, dtype in _TYPES.items()}
 _EXTERNAL = 1  # TensorProto.DataLocation
 _STANDARD = ("", "ai.onnx")  # one domain, two spellings
 _FIXED_BY_DEFAULT = 4  # before this version of the format every constant was listed as an input
@@ -28,6 +31,16 @@ _PLAIN: dict[str, tuple[str, Any]] = {
 }  # fmt: skip
 _MOST_STEPS = 32  # ops between a stored constant and its use
 _MOST_DIMENSIONS = 32
+
+
+@dataclass(frozen=True)
+class StoredElsewhere:
+    """A constant of a graph that another format holds, with the fields of one that ONNX holds."""
+
+    name: str
+    dims: tuple[int, ...]
+    data_type: int
+    read: Callable[[], np.ndarray] = field(repr=False, compare=False)
 
 
 class Constants:
@@ -148,6 +161,8 @@ def _stored_in(node: Any) -> Any | None:
 
 def decode(path: Path, name: str, proto: Any) -> np.ndarray:
     """A stored tensor as an array: no copy where the file holds the bytes in order."""
+    if isinstance(proto, StoredElsewhere):
+        return proto.read()
     dtype = _TYPES.get(proto.data_type)
     if dtype is None:
         raise UncorkError(

@@ -11,7 +11,7 @@ import numpy as np
 from uncork.core.errors import UncorkError
 from uncork.core.text import printable
 from uncork.loading.bounded.cursor import mapped, opened
-from uncork.loading.tflite.flatbuffer import Buffer, Table
+from uncork.loading.bounded.flatbuffer import Buffer, Table
 
 # The numbers are part of the format (schema.fbs).
 OPERATORS = {

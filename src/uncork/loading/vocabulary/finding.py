@@ -36,10 +36,10 @@ _CLASSIFIER = re.compile(
     r"|NextSentencePrediction)"
 )
 _MOST_FILES = 10_000  # of a folder, looked at
-_TARGET = re.compile(r"(?:^|[^a-z])(?:trg|tgt|target)(?:[^a-z]|$)", re.IGNORECASE)
+_TARGET = re.compile(r"(?:^|[^a-z])(?:trg|tgt|target)(?:vocab|[^a-z]|$)", re.IGNORECASE)
 # How many rows a file must name to be taken for the head's vocabulary: files that are surely a
 # tokenizer's may leave rows over, plain lists that lie about must fit.
-_LISTS = ("labels.txt", "classes.txt", "tokens.txt")
+_LISTS = ("labels.txt", "classes.txt", "tokens.txt", "synset_words.txt", "synset.txt")
 _TABLES = ("target_vocab.json", "vocab-tgt.json", "vocab.json")
 _LEAST_SHARE = {
     "tokenizer.json": 0.0, "tekken.json": 0.0, **dict.fromkeys(_TABLES, 0.0),

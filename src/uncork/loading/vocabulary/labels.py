@@ -24,6 +24,7 @@ _WHOLE = re.compile(r"\s*\d{1,9}\s*")
 _NUMBER_KEYS = ("id", "index", "idx", "class_id", "classid", "class_index", "label_id", "number")
 _NAME_KEYS = ("name", "label", "labels", "class_name", "label_name", "display_name", "title",
               "token", "word", "category")  # fmt: skip
+_OF_CHARACTERS = re.compile(r"(ppocr_keys.*|.*_dict)\.txt")  # PaddleOCR's lists of characters
 BLANK = "<blank>"  # the class of a CTC recogniser that stands for no character
 
 
@@ -52,6 +53,10 @@ def read_labels(path: Path, classes: int) -> Vocabulary:
                 found, how = lines_of_text(text, classes, number_last=path.name == "tokens.txt")
         except UncorkError as error:
             raise UncorkError(f"labels file {path} {error}") from None
+    if len(found) != classes and _OF_CHARACTERS.fullmatch(path.name):
+        said = labels_from_characters(found, classes)
+        if said is not None:
+            return Vocabulary(tuple(said[0]), f"{path}{said[1]}", special=said[2])
     if len(found) != classes:
         raise LabelCountError(
             f"labels file {path} has {len(found)} labels for {classes} classes: "
@@ -229,14 +234,10 @@ def labels_from_metadata(metadata: Mapping[str, str], classes: int) -> Vocabular
 
 
 def _readings(key: str, text: str, classes: int) -> list[tuple[list[str], str]]:
-    """The ways to read an entry. PaddleOCR's `character` leaves out the blank and the space."""
+    """The ways to read an entry."""
     lines = split_lines(text)
     if key == "character":
-        return [
-            (lines, ""),
-            ([BLANK, *lines], ", blank first"),
-            ([BLANK, *lines, " "], ", blank first, space last"),
-        ]
+        return _characters(lines)
     parsers = (json.loads, ast.literal_eval) if len(text) < _MOST_LITERAL else (json.loads,)
     for parse in parsers:
         try:
@@ -246,3 +247,23 @@ def _readings(key: str, text: str, classes: int) -> list[tuple[list[str], str]]:
         if found is not None:
             return [(found, "")]
     return [(lines, "")] if "\n" in text else [([part.strip() for part in text.split(",")], "")]
+
+
+def _characters(lines: list[str]) -> list[tuple[list[str], str]]:
+    """The ways to read PaddleOCR's characters, which leave out the blank and the space."""
+    return [
+        (lines, ""),
+        ([BLANK, *lines], ", blank first"),
+        ([BLANK, *lines, " "], ", blank first, space last"),
+    ]
+
+
+def labels_from_characters(
+    lines: list[str], classes: int
+) -> tuple[list[str], str, tuple[int, ...]] | None:
+    """The labels of a recogniser whose characters are these, how they were read, and which class
+    is the blank; None where they do not fit."""
+    for labels, how in _characters(lines):
+        if len(labels) == classes:
+            return labels, how, (0,) if labels[0] == BLANK else ()
+    return None

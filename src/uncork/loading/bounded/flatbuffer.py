@@ -31,6 +31,22 @@ class Buffer:
             )
         return struct.unpack_from("<" + layout, self.data, at)[0]
 
+    def vector(self, at: int, itemsize: int) -> tuple[int, int]:
+        """Where the items of the list that is referred to there begin, and how many there are."""
+        begin = at + self.number("I", at)
+        count = self.number("I", begin)
+        if begin + 4 + count * itemsize > self.size:
+            raise UncorkError(
+                f"{self.path} is truncated or damaged: a list at byte {begin} announces {count} "
+                "items"
+            )
+        return begin + 4, count
+
+    def text(self, at: int) -> str:
+        """The text that is referred to there."""
+        begin, count = self.vector(at, 1)
+        return bytes(self.data[begin : begin + count]).decode("utf-8", "backslashreplace")
+
     def root(self) -> Table:
         return Table(self, self.number("I", 0))
 
@@ -62,16 +78,7 @@ class Table:
     def vector(self, field: int, itemsize: int) -> tuple[int, int]:
         """Where the items of a list begin, and how many there are."""
         at = self._field(field)
-        if at is None:
-            return 0, 0
-        begin = at + self.buffer.number("I", at)
-        count = self.buffer.number("I", begin)
-        if begin + 4 + count * itemsize > self.buffer.size:
-            raise UncorkError(
-                f"{self.buffer.path} is truncated or damaged: a list at byte {begin} announces "
-                f"{count} items"
-            )
-        return begin + 4, count
+        return (0, 0) if at is None else self.buffer.vector(at, itemsize)
 
     def numbers(self, field: int, dtype: str) -> np.ndarray:
         kind = np.dtype(dtype).newbyteorder("<")
@@ -79,8 +86,14 @@ class Table:
         return np.frombuffer(self.buffer.data, kind, count, begin).copy()
 
     def text(self, field: int) -> str:
-        begin, count = self.vector(field, 1)
-        return bytes(self.buffer.data[begin : begin + count]).decode("utf-8", "backslashreplace")
+        at = self._field(field)
+        return "" if at is None else self.buffer.text(at)
+
+    def texts(self, field: int) -> list[str]:
+        begin, count = self.vector(field, 4)
+        if count > _MOST_TABLES:
+            raise UncorkError(f"{self.buffer.path} is damaged: it announces a list of {count}")
+        return [self.buffer.text(at) for at in range(begin, begin + 4 * count, 4)]
 
     def tables(self, field: int) -> Iterator[Table]:
         begin, count = self.vector(field, 4)

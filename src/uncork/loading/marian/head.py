@@ -1,4 +1,4 @@
-"""Marian's and Nematus's .npz: which array is the head, and by the options, what precedes it.
+"""Marian's and Nematus's models: which array is the head, and by the options, what precedes it.
 
 What precedes the head is taken from the sources of the two programs, not guessed: Marian's
 src/models/transformer.h (`postProcess`) and src/models/s2s.h (`DecoderS2S::step`), Nematus's nmt.py
@@ -45,7 +45,7 @@ def with_marian(contents: Contents) -> Contents:
     if nematus:
         return replace(
             contents,
-            format="nematus npz",
+            format=f"nematus {contents.format}",
             choose=functools.partial(_choose_nematus, path, tensors),
             vocabulary=vocabulary,
             domain=functools.partial(_domain_nematus, tensors),
@@ -53,7 +53,7 @@ def with_marian(contents: Contents) -> Contents:
     options = _options(tensors)
     return replace(
         contents,
-        format="marian npz",
+        format=f"marian {contents.format}",
         choose=functools.partial(_choose_marian, path, tensors, options),
         vocabulary=vocabulary,
         domain=functools.partial(_domain_marian, tensors, options),

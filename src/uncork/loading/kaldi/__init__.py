@@ -1,0 +1,1 @@
+"""Kaldi acoustic models, `.mdl` and `.raw` of nnet3."""

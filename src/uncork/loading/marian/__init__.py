@@ -1,0 +1,1 @@
+"""Marian and Nematus models."""

@@ -1,0 +1,1 @@
+"""ONNX models in the format of ONNX Runtime, `.ort`."""

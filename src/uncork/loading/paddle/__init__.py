@@ -1,0 +1,1 @@
+"""PaddlePaddle's inference models."""

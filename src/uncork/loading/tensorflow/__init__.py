@@ -1,0 +1,1 @@
+"""TensorFlow's SavedModels and graphs, and those of TensorFlow.js."""
