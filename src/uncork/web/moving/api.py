@@ -107,7 +107,7 @@ def _answer(
     }
     entries = [*(answer["mixture"] or {"parts": []})["parts"], *(answer["runners_up"] or [])]
     named(store, audit, entries, None if row["label"] is None else weights.head.labels)
-    return cut_labels(answer)  # type: ignore[no-any-return]
+    return cut_labels(answer)
 
 
 def _described(found: Audit, head: Head, class_id: int) -> dict[str, Any]:
