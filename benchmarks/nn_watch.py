@@ -4,7 +4,9 @@ A decoder of six layers (512 features, 8 heads, feed-forward 2,048) with an unti
 512 and bias trains on 8,192 tokens a step (16 × 512; tokens follow Zipf's law, each the sum of
 the two before it, so that there is something to learn): bfloat16 autocast, cross-entropy over all
 logits, fused AdamW. The watch counts every 100 steps. Its share is the time of a count over that of
-100 steps without one. Afterwards a full audit says whether the last count was right.
+100 steps without one. Afterwards a full audit says whether the last count was right. Then the
+training goes on with a new watch that is held to 1 % of the time, its first count, a full audit,
+included: at which steps does it count, and what share did it take?
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from torch import nn
 from uncork.auditing import audit
 from uncork.core.head import Head
 from uncork.domain import Box
-from uncork.nn.watch import Watch
+from uncork.nn import Watch
 
 
 class Decoder(nn.Module):
@@ -102,6 +104,13 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     began = clock()
     full = audit(head, device=device)
     full_seconds = clock() - began
+    held = Watch(model.head, every=arguments.every, share=arguments.share)
+    clock()
+    for k in range(arguments.held):
+        step(k)
+        held.step()
+    clock()
+    share = held._pace.share
     steps, watching = (statistics.median(times) for times in zip(*windows, strict=True))
     same = all(counts[-1][name] == full.counts[name] for name in ("unargmaxable", "tied"))
     return {
@@ -116,6 +125,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "first count s": round(first_seconds, 3), "full audit s": round(full_seconds, 3),
         "first": first, "last": counts[-1], "full": dict(full.counts),
         "last count equals the full audit": same,
+        "held to %": 100 * arguments.share, "held: steps": arguments.held,
+        "held: counted at": [int(entry["step"]) for entry in held.history],
+        "held: share % at the end": round(100 * share, 3),
     }  # fmt: skip
 
 
@@ -129,11 +141,14 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--every", type=int, default=100)
     parser.add_argument("--windows", type=int, default=6)
+    parser.add_argument("--share", type=float, default=0.01)
+    parser.add_argument("--held", type=int, default=6000, help="steps of the training held to it")
     parser.add_argument("--out")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.classes, arguments.features, arguments.layers = 300, 16, 1
         arguments.context, arguments.batch, arguments.every, arguments.windows = 16, 4, 5, 2
+        arguments.held = 20
     result = measure(arguments)
     text = json.dumps(result, indent=2)
     print(text)

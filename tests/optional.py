@@ -24,11 +24,11 @@ OPTIONAL = {
     "check_jsonschema", "compressed_tensors", "dask", "distributed", "entmax", "fastapi",
     "fasttext", "flatbuffers", "gguf", "h5py", "hatchling", "httpx", "huggingface_hub",
     "joblib", "jsonschema", "keras", "lightning", "markdown", "markdown_it", "matplotlib",
-    "mlx", "msgpack", "myst_parser", "onnx", "onnxruntime", "pandas", "peft", "PIL",
+    "mlflow", "mlx", "msgpack", "myst_parser", "onnx", "onnxruntime", "pandas", "peft", "PIL",
     "playwright", "psycopg", "pyarrow", "ray", "regex", "rjieba", "sacrebleu", "sacremoses",
     "safetensors", "sarif_pydantic", "schemathesis", "sentencepiece", "sklearn", "skops",
-    "sphinx", "sqlalchemy", "starlette", "tesserocr", "tiktoken", "tokenizers", "torch",
-    "transformers", "triton", "uvicorn", "yaml", "z3",
+    "sphinx", "sqlalchemy", "starlette", "tensorboard", "tesserocr", "tiktoken", "tokenizers",
+    "torch", "transformers", "triton", "uvicorn", "wandb", "yaml", "z3",
     "fcntl", "pty", "pwd", "resource", "termios",
 }  # fmt: skip
 # Where an extra, or a package, is not called what it is imported as.

@@ -9,6 +9,7 @@ import numpy as np
 import z3
 
 from uncork import Audit, Ball, Box, Domain, Head, Verdict
+from uncork.domain import Hull, Image, LayerNorm, RMSNorm, Unbounded
 
 Row = list[Fraction]
 
@@ -77,6 +78,45 @@ def first_somewhere(head: Head, t: int, domain: Domain | None = None) -> bool:
     answer = solver.check()
     assert answer != z3.unknown
     return bool(answer == z3.sat)
+
+
+def real(value: Fraction | float) -> z3.RatNumRef:
+    """A number for z3, exactly."""
+    return z3.RealVal(str(Fraction(value)))
+
+
+def inputs_of(domain: Domain, features: int) -> tuple[list[z3.ArithRef], list[z3.BoolRef]]:
+    """x as terms, and what must hold for it to lie in the domain."""
+    if isinstance(domain, Image) and isinstance(domain.inner, Unbounded):
+        shares = [z3.Real(f"s{k}") for k in range(domain.matrix.shape[1])]
+        return [_combined(row, shares) for row in domain.matrix.tolist()], []
+    if isinstance(domain, Hull):
+        shares = [z3.Real(f"s{k}") for k in range(len(domain.points))]
+        claims = [z3.Sum(shares) == 1, *(s >= 0 for s in shares)]
+        return [_combined(column, shares) for column in domain.points.T.tolist()], claims
+    u = [z3.Real(f"u{j}") for j in range(features)]
+    if isinstance(domain, LayerNorm | RMSNorm):
+        claims = [z3.Sum([v * v for v in u]) <= features]
+        gain = [1.0] * features if domain.gain is None else domain.gain.tolist()
+        offset = [0.0] * features if domain.offset is None else domain.offset.tolist()
+        if isinstance(domain, LayerNorm):
+            claims.append(z3.Sum(u) == 0)
+        return [real(g) * v + real(o) for g, v, o in zip(gain, u, offset, strict=True)], claims
+    claims = []
+    if isinstance(domain, Box):
+        lower, upper = domain.bounds(features)
+        for v, low, high in zip(u, lower.tolist(), upper.tolist(), strict=True):
+            claims += [v >= real(low)] if np.isfinite(low) else []
+            claims += [v <= real(high)] if np.isfinite(high) else []
+    elif isinstance(domain, Ball):
+        claims.append(z3.Sum([v * v for v in u]) <= real(Fraction(domain.radius) ** 2))
+    else:
+        assert isinstance(domain, Unbounded)
+    return u, claims
+
+
+def _combined(row: list[float], values: list[z3.ArithRef]) -> z3.ArithRef:
+    return z3.Sum([real(a) * v for a, v in zip(row, values, strict=True)])
 
 
 def mixture_lead(

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from running import Run
 
+from uncork.retrieval.certify import SetCertifier
+
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
@@ -110,7 +112,7 @@ def test_items_that_judgements_name_and_nobody_has_are_said(run: Run, corpus: Pa
     with (corpus / "test.tsv").open("a") as file:
         file.write("\nq0\tnowhere\t1")
     ran = run(*asked(corpus))
-    assert "1 judgements name items that are not in the index: nowhere" in ran.out
+    assert "1 judgements name items that are not in the index" in ran.out
 
 
 @pytest.mark.parametrize(
@@ -191,3 +193,40 @@ def test_an_audit_says_what_is_never_among_the_first_k(run: Run, tmp_path: Path)
     assert f"among the first 5: {len(places['5']['never'])} proven never" in ran.out
     for wrong in ("0", "a", "1,,2", ""):
         assert "expected numbers" in run("audit", tmp_path / "w.npy", "--top", wrong).error
+
+
+def test_ctrl_c_keeps_what_was_decided_and_resume_completes_it(
+    run: Run, corpus: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["retrieve", corpus / "docs.npy", "--every", 2, "--among", 12, "-k", 3]
+    real, looks = SetCertifier.look, 0
+
+    def stopping(*given: object, **named: object) -> object:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            raise KeyboardInterrupt
+        return real(*given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SetCertifier, "look", stopping)
+    stopped = run(*command, "--json", corpus / "r.json")
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    assert stopped.status == 130
+    assert "the same command with --resume continues" in stopped.err
+    assert not (corpus / "r.json").exists()
+    partial = list(cache.glob("uncork/partial/*retrieve*.npz"))
+    assert len(partial) == 1
+    fresh = run(*command, "--json", "-", "--quiet").json()
+    assert not list(cache.glob("uncork/partial/*"))  # it was done without it
+    partial[0].write_bytes(b"damaged")
+    refused = run(*command, "--resume")
+    assert "delete it, or leave out --resume" in refused.error
+    partial[0].unlink()
+    assert "starting from the beginning" in run(*command, "--resume").err
+    limited = run(*command, "--time-limit", "1e-9")
+    assert "the time limit was reached: 0 queries decided" in limited.err
+    resumed = run(*command, "--resume", "--json", "-").json()
+    assert resumed["counts"] == fresh["counts"]
+    assert resumed["recall"] == fresh["recall"]
+    assert not list(cache.glob("uncork/partial/*"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import threadpoolctl
 
+import uncork
 from uncork import UncorkError, load, load_items
 from uncork.loading.vectors import words
 
@@ -277,3 +280,51 @@ def test_arrays_by_the_names_of_lightfm_surprise_and_recbole(tmp_path: Path) -> 
     np.testing.assert_array_equal(items.vectors, X)
     assert items.reading is not None
     assert "LightGCN" in items.reading.doubts[0]
+
+
+@pytest.mark.parametrize(("model", "doubts"), [("BPR", 0), ("LightGCN", 1)])
+def test_a_checkpoint_of_recbole_has_no_padding_among_its_items(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, doubts: int
+) -> None:
+    torch = pytest.importorskip("torch")
+
+    def made(module: str, name: str) -> type:
+        """A class as its pickle names it, of a library that is not here."""
+        holder = types.ModuleType(module)
+        one = type(name, (), {"__module__": module})
+        setattr(holder, name, one)
+        monkeypatch.setitem(sys.modules, module, holder)
+        return one
+
+    for parent in ("recbole", "recbole.config", "recbole.model"):
+        monkeypatch.setitem(sys.modules, parent, types.ModuleType(parent))
+    config = made("recbole.config.configurator", "Config")()
+    config.final_config_dict = {
+        "model": model, "model_class": made(f"recbole.model.{model.lower()}", model),
+    }  # fmt: skip
+    state = {"item_embedding.weight": torch.tensor(X), "user_embedding.weight": torch.tensor(X[:3])}
+    torch.save({"config": config, "state_dict": state, "epoch": 3}, tmp_path / "model.pth")
+    monkeypatch.undo()
+    for named in (None, "item_embedding.weight"):
+        items = load_items(tmp_path / "model.pth", vectors=named)
+        np.testing.assert_array_equal(items.vectors, X[1:])
+        assert items.labels == tuple(str(i) for i in range(1, len(X)))
+        assert items.reading is not None
+        assert any("padding" in text for text in items.reading.folded)
+        assert len(items.reading.doubts) == doubts
+    users = load_items(tmp_path / "model.pth", vectors="user_embedding.weight")
+    assert (len(users), users.labels) == (3, None)
+
+
+def test_files_that_do_not_say_the_metric_say_what_is_asked_about(tmp_path: Path) -> None:
+    (tmp_path / "points.json").write_text(json.dumps(_points()), encoding="utf-8")
+    for metric in (None, "inner", "cosine"):
+        items = load_items(tmp_path / "points.json", metric=metric)
+        assert items.reading is not None
+        assert items.reading.words == "items"
+        noted = any("this is about inner products" in text for text in items.reading.notes)
+        assert noted == (metric is None)
+    head = uncork.load(tmp_path / "points.json")
+    assert head.reading is not None
+    assert head.reading.words == "items"
+    assert any("this is about inner products" in text for text in head.reading.notes)

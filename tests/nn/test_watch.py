@@ -10,7 +10,7 @@ from torch import nn
 import uncork
 from uncork import Box, Head, UncorkError
 from uncork.nn import Watch
-from uncork.nn.watch import leads
+from uncork.nn.watch.leads import leads
 
 
 def audited(layer: nn.Linear, domain: uncork.Domain) -> dict[str, int]:

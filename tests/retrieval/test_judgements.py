@@ -55,13 +55,46 @@ def test_items_that_are_not_there_are_counted(file: Path) -> None:
     file.write_text("q 0 d1 1\nq 0 nowhere 1\n")
     found = read_judgements(file, ITEMS)
     assert found.relevant[0].tolist() == [0]
-    assert found.notes == ("1 judgements name items that are not in the index: nowhere",)
+    (note,) = found.notes
+    assert note.startswith("1 judgements name items that are not in the index")
+    assert note.endswith("nowhere")
+
+
+def test_queries_of_which_nothing_is_there_are_named(file: Path) -> None:
+    file.write_text("q 0 d1 1\nlost 0 nowhere 1\nnot-asked 0 nowhere 0\n")
+    found = read_judgements(file, ITEMS)
+    assert found.queries == ("q",)
+    assert found.notes[1] == ("1 queries have no relevant item in the index and are left out: lost")
+
+
+def test_judgements_that_contradict_each_other_are_counted(file: Path) -> None:
+    file.write_text("q 0 d1 1\nq 0 d1 0\nq 0 d2 0\nq 0 d2 0\n")
+    found = read_judgements(file, ITEMS)
+    assert found.relevant[0].tolist() == [0]
+    assert found.notes[0].startswith("1 judgements contradict an earlier one")
+
+
+def test_an_id_of_several_items_is_refused_only_where_it_is_judged(file: Path) -> None:
+    items = Items(np.eye(4), labels=("d1", "d2", "d1", "d3"))
+    file.write_text("q 0 d2 1\n")
+    assert read_judgements(file, items).relevant[0].tolist() == [1]
+    file.write_text("q 0 d1 1\n")
+    with pytest.raises(UncorkError, match=r"the id of several items \(0 and 2"):
+        read_judgements(file, items)
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "it is empty"),
+        (b"", "no judgement is in it"),
+        (b"\xef\xbb\xbf\r\n \r\n", "no judgement is in it"),
+        (b"query-id\tcorpus-id\tscore\r\n", "no judgement is in it"),
+        (b"query-id,corpus-id,score\nq,d1,1\n", "line 1 has 1 fields"),
+        (b"corpus-id\tquery-id\tscore\nd1\tq\t1\n", "the first of them names q"),
+        (b"q 0 d1 1_0\n", "is not a number"),
+        (b"q 0 d\x00 1\n", r"names d\\x00"),
+        (b" " * 9000, "line 1 has more than 4,096 characters"),
+        (b'{"q": {"d1": 1}}', "line 1 is not a judgement"),
         (b"q 0 d1 0\n", "no judgement of 1 is 1 or more"),
         (b"q 0 nowhere 1\n", "no judgement names an item of the index"),
         (b"q d1\n", "line 1 has 2 fields"),
@@ -71,7 +104,7 @@ def test_items_that_are_not_there_are_counted(file: Path) -> None:
         (b"q 0 d1 1e999\n", "is not a number"),
         (b"\xff\xfe\x00q", "not text in UTF-8"),
         (b"\x80\x04\x95pickle", "not text in UTF-8"),
-        (b"q" * 9000, "no judgement"),
+        (b"q" * 9000, "not a judgement"),
         (b'{"query-id": "q"}\n', "line 1 is not a judgement"),
         (b"{" * 3000, "line 1 is not a judgement"),
     ],
@@ -109,6 +142,8 @@ def test_queries_are_matched_by_name_or_by_number() -> None:
         matched_queries(judged, vectors, ("x", "0"))
     with pytest.raises(UncorkError, match="3 query ids for 2 query vectors"):
         matched_queries(judged, vectors, ("x", "0", "1"))
+    with pytest.raises(UncorkError, match="query 1 has 2 vectors"):
+        matched_queries(judged, np.eye(3, 2), ("1", "0", "1"))
     named = Judgements(("what",), (np.array([0]),))
     with pytest.raises(UncorkError, match="give --query-ids"):
         matched_queries(named, vectors, None)

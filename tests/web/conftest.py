@@ -47,7 +47,7 @@ def watch(chromium: Any) -> Iterator[Callable[..., Watched]]:
         context.close()
     for watched in opened:
         assert watched.complaints == []
-        ours = ("file:", "data:", "http://127.0.0.1:")
+        ours = ("file:", "data:", "blob:", "http://127.0.0.1:")
         assert all(url.startswith(ours) for url in watched.requests)
 
 

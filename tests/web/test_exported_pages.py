@@ -294,3 +294,25 @@ def test_a_class_is_described_by_its_certificates(watch: Watch, tmp_path: Path) 
     page.goto((tmp_path / "site" / "audit-1.html").as_uri())
     shows(page, "#downloads", "the certificates")
     shows(page, "main", "checked against the weights then, and every one held")
+
+
+def test_an_index_by_cosine_is_spoken_of_as_items(watch: Watch, tmp_path: Path) -> None:
+    rows = np.random.default_rng(1).standard_normal((12, 3)).astype(np.float32)
+    rows[4] = 2 * rows[3]
+    np.save(tmp_path / "vectors.npy", rows)
+    audit = uncork.audit(uncork.load_items(tmp_path / "vectors.npy", metric="cosine"))
+    audit.save(tmp_path / "proofs.npz")
+    with Store(tmp_path / "s.db") as store:
+        store.save(audit, name="vectors", certificates=str(tmp_path / "proofs.npz"))
+        export_pages(store, store.audits(), tmp_path / "site")
+    page = watch().page
+    page.goto((tmp_path / "site" / "index.html").as_uri())
+    shows(page, "#audits tbody", "compared by cosine")
+    page.goto((tmp_path / "site" / "audit-1.html").as_uri())
+    shows(page, "h1", "2 have the direction of another")
+    shown(page, "#charts figure", 1)
+    shows(page, "#downloads", "the certificates")
+    page.goto((tmp_path / "site" / "audit-1-class.html").as_uri() + "#class=0")
+    shows(page, ".statement", "First when the query is its own vector")
+    shows(page, "#class", "It was certified against the weights when these pages were made.")
+    shows(page, "#class", "Next in line where it wins")

@@ -19,6 +19,7 @@ from uncork import Head
 from uncork.auditing.proofs.proofs import Proofs
 from uncork.auditing.proofs.verdict import Mixture
 from uncork.auditing.result import Audit
+from uncork.core.items import Items
 from uncork.core.reading import Reading
 from uncork.core.words import ITEMS
 from uncork.reach.outlooks import Outlook
@@ -453,3 +454,59 @@ def test_an_index_is_spoken_of_as_items_and_queries_and_labels_stay_as_they_are(
     said = re.sub(r"class \d+, input", "", said)
     assert not re.findall(r"\b(class|classes|inputs?|(?:un)?argmaxable)\b", said, re.IGNORECASE)
     assert "The items that steal" in said
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_items_by_another_metric_have_their_own_vector_as_proof_and_no_margin(
+    watch: Watch, tmp_path: Path, metric: str
+) -> None:
+    rows = np.random.default_rng(0).standard_normal((40, 4)).astype(np.float32)
+    rows[5] = rows[4]
+    items = Items(rows, metric, labels=tuple(f"title {k}" for k in range(40)))
+    uncork.audit(items).report(tmp_path / "report.html")
+    page = watch().page
+    page.goto(f"file://{tmp_path / 'report.html'}#class=3")
+    expect(page.locator("dialog .statement")).to_contain_text("the query is its own vector")
+    expect(page.locator("dialog h3").first).to_have_text(
+        "Next in line where it wins: its lead over them"
+    )
+    nearest = np.linalg.norm(rows - rows[3], axis=1)
+    if metric == "cosine":
+        nearest = 1 - rows @ rows[3] / np.linalg.norm(rows, axis=1) / np.linalg.norm(rows[3])
+    first = page.locator("dialog ul.rows li").first
+    expect(first).to_contain_text(f"title {int(np.argsort(nearest)[1])}")
+    expect(first.locator(".value")).to_have_text(f"{np.sort(nearest)[1]:#.3g}")
+    page.goto(f"file://{tmp_path / 'report.html'}")
+    expect(page.locator("#classes-title")).to_have_text("Items")
+    expect(page.locator("#charts figure")).to_have_count(1)
+    expect(page.locator("#table")).not_to_contain_text("margin")
+    expect(page.locator("#takers")).to_be_hidden()
+    assert stumbling_blocks(page) == []
+
+
+@pytest.mark.parametrize("how", ["blob", "srcdoc"])
+def test_a_report_inside_another_page_works_as_well(
+    watch: Watch, hostile: Path, tmp_path: Path, how: str
+) -> None:
+    """As experiment trackers show it: in a frame that may run scripts and has no address or store
+    of its own."""
+    frame = tmp_path / "tracker.html"
+    frame.write_text("<!doctype html><title>Run</title><iframe sandbox=allow-scripts></iframe>")
+    page = watch().page
+    page.goto(frame.as_uri())
+    page.evaluate(
+        """([text, how]) => {
+            const frame = document.querySelector("iframe");
+            frame.width = 1000; frame.height = 900;
+            if (how === "srcdoc") frame.srcdoc = text;
+            else frame.src = URL.createObjectURL(new Blob([text], { type: "text/html" }));
+        }""",
+        [hostile.read_text(encoding="utf-8"), how],
+    )
+    inside = page.frame_locator("iframe")
+    inside.locator(".row").first.click()
+    panel = inside.locator("#detail")
+    expect(panel).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
+    expect(inside.locator(".row").first).to_be_focused()

@@ -261,6 +261,37 @@ def test_a_stored_verdict_that_does_not_hold_is_marked_on_the_page_of_its_class(
     expect(page.locator(".halves")).not_to_contain_text("mixture that beats it")
 
 
+def test_an_index_by_cosine_is_shown_by_its_metric_and_proven_by_it(
+    watch: Watch, tmp_path: Path, serving: Callable[[Path], str]
+) -> None:
+    rows = np.random.default_rng(1).standard_normal((12, 3)).astype(np.float32)
+    rows[4], rows[7] = 2 * rows[3], 0
+    np.save(tmp_path / "vectors.npy", rows)
+    items = uncork.load_items(tmp_path / "vectors.npy", metric="cosine")
+    with Store(tmp_path / "s.db") as store:
+        store.save(uncork.audit(items), name="vectors")
+    with sqlite3.connect(tmp_path / "s.db") as database:  # one verdict that is not true
+        change = "UPDATE results SET verdict = 2, margin = -1, stolen_by = '[[1, 1.0]]'"
+        database.execute(f"{change} WHERE class_id = 11")
+    database.close()
+    page, address = watch().page, serving(tmp_path / "s.db")
+    page.goto(address)
+    expect(page.locator("#audits tbody")).to_contain_text("compared by cosine")
+    page.goto(f"{address}/audits/1")
+    expect(page.locator(".lead")).to_contain_text("12 items × 3 features, float32, compared by")
+    expect(page.locator("h1")).to_contain_text("2 have the direction of another")
+    expect(page.locator("#charts figure")).to_have_count(1)  # lengths; of a theorem no margins
+    expect(page.locator("#commands")).to_contain_text("--metric cosine")
+    page.goto(f"{address}/audits/1/classes/0")
+    expect(page.locator("#class")).to_contain_text("Proven anew from the weights")
+    expect(page.locator(".statement")).to_contain_text("First when the query is its own vector")
+    expect(page.locator("#class")).to_contain_text("Next in line where it wins")
+    page.goto(f"{address}/audits/1/classes/4")
+    expect(page.locator(".statement")).to_contain_text("a positive multiple of another's")
+    page.goto(f"{address}/audits/1/classes/11")
+    expect(page.locator(".careful")).to_contain_text("The stored verdict does not hold")
+
+
 @pytest.mark.parametrize("width", [1440, 768, 390])
 def test_a_comparison_has_one_line_for_each_side_and_nothing_is_cut(
     watch: Watch, address: str, width: int

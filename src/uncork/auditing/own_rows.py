@@ -25,7 +25,10 @@ WHY = {
     "another has the same vector",
 }
 _ZERO = "its vector is zero and has no direction: its cosine is not defined"
-_OUTSIDE = "its own vector is not in the domain: whether another query finds it was not asked"
+_OUTSIDE = (
+    "its own vector is not in the domain: whether another query finds it was not asked (uncork "
+    "retrieve --every 1 does)"
+)
 _HALVINGS = 64  # how often a vector is halved to fit into a domain, under cosine
 
 

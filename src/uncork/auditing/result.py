@@ -12,7 +12,7 @@ from uncork.auditing.proofs.proofs import Proofs
 from uncork.auditing.proofs.verdict import Mixture, Verdict, Witness
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.core.items import METRICS, Items
+from uncork.core.items import Items
 from uncork.core.reading import Reading, json_keys
 from uncork.domain import Domain
 from uncork.domain.members import digest_of
@@ -251,11 +251,6 @@ class Audit:
         """
         from uncork.report.page import write_report
 
-        if self.metric != "inner":
-            raise UncorkError(
-                f"there is no report of items compared by {METRICS[self.metric]}, which are all "
-                "first at their own vectors: uncork audit prints what there is to say"
-            )
         write_report(self, path, outlook=outlook)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -68,6 +68,8 @@ ITEMS = Words(
         ("nobody asks for a padding row", "nobody asks for padding"),
         ("length of the class's row", "length of the item's vector"),
         ("length of the row", "length of the vector"),
+        ("length of its row", "length of its vector"),
+        ("length of its own row", "length of its own vector"),
         ("lengths of rows", "lengths of vectors"),
         ("row length", "vector length"),
         ("nearest rows", "nearest vectors"),

@@ -130,8 +130,9 @@ class Contents:
     not (None where there is nothing to say). `typed` maps where a source lies in the hub's cache to
     what people typed for it. `metric` is how an index compares its rows with a query (see `Items`),
     UNSAID where its file does not tell; None where the source is not an index, and its rows are
-    multiplied with inputs unless another metric is asked for. `links()` is the graph that a search
-    of the index walks, where it has one.
+    multiplied with inputs unless another metric is asked for. `of_items` says that it holds vectors
+    of items and nothing else, whether or not it tells the metric. `links()` is the graph that a
+    search of the index walks, where it has one.
     """
 
     path: Path
@@ -143,6 +144,7 @@ class Contents:
     domain: Callable[[Choice], FoundDomain | UnknownDomain | None] = lambda choice: None
     typed: Mapping[str, str] = field(default_factory=dict)
     metric: str | None = None
+    of_items: bool = False
     links: Callable[[], Links] | None = None
 
     def tensor(self, name: str, option: str) -> Tensor:

@@ -15,6 +15,7 @@ from pathlib import Path
 from uncork.core.text import printable
 
 _MOST_LOOKED_AT = 1 << 20
+_PICKLES = (".pkl", ".pickle", ".joblib", ".dump", ".sav")  # how pickles of models are called
 _PICKLED = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _EXPORT = "export the model to ONNX, or save its weights as .safetensors, and give that"
 _SAVE = "give the model it was made from (a Hugging Face folder, .safetensors or .onnx)"
@@ -122,7 +123,7 @@ def file_not_read(path: Path, start: bytes) -> str | None:
         return _TOKENIZER
     if start.startswith((b"{", b"[")) or name.endswith(".json"):
         return _json(path)
-    if start.startswith(_PICKLED) and path.suffix in (".pkl", ".pickle", ".joblib"):
+    if start.startswith(_PICKLED) and path.suffix in _PICKLES:
         return _pickle(path)
     if start.startswith(b"\x08") and name.endswith(".pb"):
         return None  # ONNX, which has been saved under this name too

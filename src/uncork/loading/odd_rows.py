@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from uncork.core.head import Head
+from uncork.core.items import Items
 from uncork.loading.contents import Vocabulary
 from uncork.loading.vocabulary import vocabulary_of
 
@@ -122,6 +123,13 @@ def odd_rows(head: Head, vocabulary: Vocabulary | None = None) -> OddRows:
         constant_columns=tuple(np.flatnonzero(low == high).tolist()),
         near_constant_columns=tuple(np.flatnonzero(hardly).tolist()),
     )
+
+
+def odd_items(items: Items, vocabulary: Vocabulary | None = None) -> OddRows:
+    """The same of items under any metric: their vectors are looked at, and no score."""
+    if len(items) < 2:
+        return OddRows()
+    return odd_rows(Head(items.vectors, labels=items.labels), vocabulary)
 
 
 def _equal(head: Head, keys: np.ndarray) -> list[tuple[int, ...]]:

@@ -79,7 +79,8 @@ def find(
         raise UncorkError(not_a_head(str(path), used))
     choice = choose_rows(contents, weight, bias, transpose, drop_bias, labels)
     choice = replace(choice, doubts=(*doubts, *choice.doubts))
-    notes = list(choice.notes)
+    notes = [*choice.notes, *assumed_metric(contents, metric)]
+    is_index = contents.of_items or metric is not None or contents.metric is not None
     if drop_bias:
         notes.append("any bias was left out (--drop-bias)")
     seen = _guarded(path, contents.format, lambda: _shown_domain(contents, choice), typed)
@@ -93,6 +94,8 @@ def find(
         chosen = Box(100)
         domain_from = _not_shown(seen if isinstance(seen, UnknownDomain) else None)
     assert chosen is None or isinstance(chosen, Domain)
+    if is_index and choice.weight.shape[0] == 1:
+        raise UncorkError(f"{path} holds one item, which every query finds: nothing is to be asked")
     try:
         head = Head(choice.weight, choice.bias, domain=chosen, source=str(path))
     except UncorkError as error:
@@ -114,7 +117,7 @@ def find(
         domain_from=_in_words(domain, seen),
         doubts=choice.doubts,
         notes=(*notes, *vocabulary.notes),
-        words=(CLASSES if metric is None and contents.metric is None else ITEMS).name,
+        words=(ITEMS if is_index else CLASSES).name,
     )
     return Found(
         head, contents, choice.weight_name, choice.bias_name, choice.why, vocabulary, shown,
@@ -136,6 +139,16 @@ def used_metric(contents: Contents, metric: str | None) -> tuple[str, tuple[str,
     return used, (
         f"{contents.path.name} compares by {METRICS[own]}; what follows is about {METRICS[used]}, "
         "as --metric says",
+    )
+
+
+def assumed_metric(contents: Contents, metric: str | None) -> tuple[str, ...]:
+    """A note where a file of items does not say how they are compared, and nobody else did."""
+    if metric is not None or contents.metric is not None or not contents.of_items:
+        return ()
+    return (
+        "how its items are compared is not in the file: this is about inner products; --metric "
+        "cosine or euclidean asks about another",
     )
 
 

@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uncork.nn import functional, heads, hf, losses, modules, patch, reference
+    from uncork.nn import functional, heads, hf, losses, modules, patch, reference, watch
     from uncork.nn.argmaxable import ArgmaxableLinear
     from uncork.nn.k_active import KActiveLinear
     from uncork.nn.losses.modules import *  # noqa: F403
@@ -38,12 +38,13 @@ if TYPE_CHECKING:
         "support_share_from_shape",
         "tau_from_data",
         "tau_from_shape",
+        "watch",
     ]
     __all__ += modules.__all__
 
 # Where each name lives; the layers and losses are those of `uncork.nn.modules`. Imported when first
 # used: the parts without torch import without it.
-_ROOMS = ("functional", "heads", "hf", "losses", "patch", "reference")
+_ROOMS = ("functional", "heads", "hf", "losses", "patch", "reference", "watch")
 _HOME = {
     "ArgmaxableLinear": "argmaxable",
     "KActiveLinear": "k_active",

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from uncork.core.reading import words_of
 from uncork.report.rows import Beside, Shown
+from uncork.report.wording import about_items
 
 _LONGEST_LABEL = 20_000  # characters of one label that a page carries
 LONG = 256  # a label beyond this counts as long
@@ -38,7 +38,8 @@ def report_data(shown: Shown) -> dict[str, Any]:
     every = np.array_equal(shown.ids, np.arange(shown.facts["classes"]))
     data: dict[str, Any] = {
         "name": shown.name,
-        "words": list(words_of(shown.reading).instead) or None,
+        "words": list(shown.words.instead) or None,
+        "about": about_items(shown.metric),
         "counts": shown.counts,
         "unknown": "potentially unargmaxable" if shown.facts["approximate"] else "undecided",
         "size": len(shown.ids),

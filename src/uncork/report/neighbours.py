@@ -5,22 +5,65 @@ Searched in float32 and block by block, so that a large head is read once and ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from uncork.auditing.certify.products import Device
 from uncork.auditing.result import Audit
 from uncork.core.head import Head
+from uncork.core.items import Items
 
 _BLOCK = 8192  # rows of the weight looked at in one go
 _CHUNK = 1024  # classes asked about in one go
 _Scores = Callable[[int, np.ndarray], np.ndarray]
 
 
-def nearest_rows(head: Head, classes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+class _Directions:
+    """The rows of items over their lengths; zeros stay zeros."""
+
+    def __init__(self, items: Items) -> None:
+        self.items, self.features = items, items.features
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def take(self, ids: np.ndarray) -> np.ndarray:
+        return _unit(self.items.take(ids))
+
+    def blocks(self, rows: int) -> Iterator[tuple[int, np.ndarray]]:
+        for start, block in self.items.blocks(rows):
+            yield start, _unit(block)
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    rows = rows / np.maximum(np.abs(rows).max(axis=1, keepdims=True), 1e-300)
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300))
+
+
+_Rows = Head | Items | _Directions
+
+
+def _count(rows: _Rows) -> int:
+    return rows.classes if isinstance(rows, Head) else len(rows)
+
+
+def next_items(items: Items, ids: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Who comes next where the query is an item's own vector, and how far behind: (n, k), (n, k).
+
+    By Euclidean distance that is how far away it is, by cosine one minus its cosine. In floats.
+    """
+    if items.metric == "euclidean":
+        return nearest_rows(items, ids, k)
+    directions = _Directions(items)
+    others, apart = nearest_rows(directions, ids, k)
+    zero = ~directions.take(others.ravel()).any(axis=1).reshape(others.shape)
+    return others, np.where(zero, 1.0, apart**2 / 2)  # of unit vectors: ‖a − b‖² = 2 − 2 a·b
+
+
+def nearest_rows(head: _Rows, classes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """For each class the k nearest other rows and their Euclidean distances: (n, k), (n, k)."""
-    k = min(k, head.classes - 1)
+    k = min(k, _count(head) - 1)
     centre, size = _middle(head)
     found = np.empty((len(classes), k), dtype=np.int64)
     for start in range(0, len(classes), _CHUNK):
@@ -86,9 +129,9 @@ def runners_up(
     return found, leads
 
 
-def row_norms(head: Head) -> np.ndarray:
+def row_norms(head: Head | Items) -> np.ndarray:
     """The Euclidean length of every row: (C,)."""
-    norms = np.empty(head.classes)
+    norms = np.empty(_count(head))
     for first, block in head.blocks(_BLOCK):
         size = np.maximum(np.abs(block).max(axis=1), 1e-300)
         norms[first : first + len(block)] = size * np.linalg.norm(block / size[:, None], axis=1)
@@ -110,7 +153,7 @@ def _witnesses(audit: Audit, head: Head, classes: np.ndarray) -> tuple[np.ndarra
     return known, inputs
 
 
-def _best(head: Head, classes: np.ndarray, score: _Scores, k: int) -> np.ndarray:
+def _best(head: _Rows, classes: np.ndarray, score: _Scores, k: int) -> np.ndarray:
     """The k rows of the highest score for each class, the class itself apart: (n, k)."""
     best = np.full((len(classes), k), -np.inf, dtype=np.float32)
     which = np.zeros((len(classes), k), dtype=np.int64)
@@ -133,10 +176,10 @@ def _best(head: Head, classes: np.ndarray, score: _Scores, k: int) -> np.ndarray
     return which
 
 
-def _middle(head: Head) -> tuple[np.ndarray, float]:
+def _middle(head: _Rows) -> tuple[np.ndarray, float]:
     """The mean row (d,), and a size that brings every value near one."""
     total, largest = np.zeros(head.features), 0.0
     for _, block in head.blocks(_BLOCK):
-        total += block.sum(axis=0) / head.classes
+        total += block.sum(axis=0) / _count(head)
         largest = max(largest, float(np.abs(block).max()))
     return total, max(largest, 1e-300)

@@ -11,18 +11,19 @@ import hashlib
 import html
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
 from uncork.auditing.result import Audit
-from uncork.core.reading import CAREFUL, Reading, words_of
+from uncork.core.items import METRICS
+from uncork.core.reading import CAREFUL, Reading
 from uncork.core.text import printable
 from uncork.core.whole_file import whole_file
 from uncork.loading.odd_rows import OddRows
 from uncork.report.data import embedded, report_data
 from uncork.report.rows import Summary, shown_audit
-from uncork.report.wording import Asked
+from uncork.report.wording import FORMULAS, Asked, meanings
 
 STYLES = ("theme.css", "report.css")
 # Each may use what stands before it.
@@ -40,18 +41,23 @@ def write_report(
     odd: OddRows | None = None,
     outlook: Any = None,
     asked: Asked | None = None,
+    beside: Sequence[tuple[str, str]] = (),
 ) -> None:
     """Write the page to a file, whole or not at all."""
-    page = report_page(audit, odd, outlook, asked)
+    page = report_page(audit, odd, outlook, asked, beside)
     with whole_file(path) as target:
         target.write_text(page, encoding="utf-8")
 
 
 def report_page(
-    audit: Audit, odd: OddRows | None = None, outlook: Any = None, asked: Asked | None = None
+    audit: Audit,
+    odd: OddRows | None = None,
+    outlook: Any = None,
+    asked: Asked | None = None,
+    beside: Sequence[tuple[str, str]] = (),
 ) -> str:
     """The page as text; `outlook` (`uncork.reach.outlook`) adds how near lost classes come, `asked`
-    what the commands that check it must say."""
+    what the commands that check it must say, `beside` further lines (what it is about, text)."""
     style = "\n".join(asset(name) for name in STYLES)
     script = one_script(asset(name) for name in SCRIPTS)
     policy = (
@@ -62,6 +68,7 @@ def report_page(
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>'
     )
     shown = shown_audit(audit, odd, outlook, asked)
+    shown.beside = tuple(beside)
     return filled(shown, report_data(shown), start, f"<script>{script}</script>")
 
 
@@ -73,8 +80,8 @@ def filled(
     check it."""
     facts = shown.facts
     undecided = shown.counts["undecided"]
-    words = words_of(shown.reading)
-    parts = {
+    words = shown.words
+    parts = {name: words.say_in_markup(text) for name, text in meanings(shown.metric).items()} | {
         "start": start,
         "end": end,
         "navigation": navigation,
@@ -84,12 +91,12 @@ def filled(
         "head": escaped(
             words.say(f"{facts['classes']:,} classes × {facts['features']:,} features, ")
             + f"{facts['dtype']}, "
-            + ("with bias" if facts["bias"] else "no bias")
+            + _compared(shown)
         ),
         "doubts": doubts(shown.reading),
-        "read": _read(shown.reading),
+        "read": _read(shown.reading, shown.beside),
         "assumed": escaped(words.say(facts["assumed"])),
-        "bias": "z = Wx + b" if facts["bias"] else "z = Wx",
+        "scores": FORMULAS.get(shown.metric, "z = Wx + b" if facts["bias"] else "z = Wx"),
         "domain": escaped(_short(facts["domain"])),
         "origin": _origin(facts.get("origin", "")),
         "check": "\n".join(escaped(line) for line in facts["check"].split("\n")),
@@ -102,6 +109,13 @@ def filled(
     template = words.say_in_markup(template)  # before anything from the model is in it
     # One pass, so that nothing from the model is looked at for markers of its own.
     return re.sub(r"\{\{(\w+)\}\}", lambda marker: parts[marker[1]], template)
+
+
+def _compared(shown: Summary) -> str:
+    """How scores come about, in two words."""
+    if shown.metric != "inner":
+        return f"compared by {METRICS[shown.metric]}"
+    return "with bias" if shown.facts["bias"] else "no bias"
 
 
 def asset(name: str) -> str:
@@ -136,9 +150,10 @@ def doubts(reading: Reading | None) -> str:
     )
 
 
-def _read(reading: Reading | None) -> str:
-    """Which tensors of the source it is about, and what is to be known of them."""
+def _read(reading: Reading | None, beside: Sequence[tuple[str, str]]) -> str:
+    """Which tensors of the source it is about, what is to be known of them, and further lines."""
     rows = [] if reading is None else [row for row in reading.rows() if row[0] != CAREFUL]
+    rows += beside
     lines = "\n".join(
         f"    <dt>{name}</dt><dd><bdi>{escaped(text)}</bdi></dd>" for name, text in rows
     )

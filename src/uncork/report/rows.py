@@ -11,9 +11,11 @@ import numpy as np
 from uncork.auditing.proofs.verdict import Mixture, Verdict
 from uncork.auditing.result import Audit
 from uncork.core.head import Head
+from uncork.core.items import Items
 from uncork.core.reading import Reading, words_of
-from uncork.loading.odd_rows import OddRows, odd_rows
-from uncork.report.neighbours import nearest_rows, row_norms, runners_up
+from uncork.core.words import ITEMS, Words
+from uncork.loading.odd_rows import OddRows, odd_items, odd_rows
+from uncork.report.neighbours import nearest_rows, next_items, row_norms, runners_up
 from uncork.report.wording import Asked, answer, checking_commands, on_the_command_line
 
 LARGEST = 8  # of a mixture, the largest shares
@@ -49,6 +51,13 @@ class Summary:
     facts: dict[str, Any]  # shape, domain, who made it: what the page's text needs
     counts: dict[str, int]
     reading: Reading | None = None
+    metric: str = "inner"
+    beside: tuple[tuple[str, str], ...] = ()  # further lines: what each is about, and the text
+
+    @property
+    def words(self) -> Words:
+        """What to call classes and inputs: only an index has another metric."""
+        return words_of(self.reading) if self.metric == "inner" else ITEMS
 
 
 @dataclass(kw_only=True)
@@ -78,8 +87,9 @@ def shown_audit(
     from uncork import __version__
 
     head = audit.head
-    if odd is None and head is not None:
-        odd = odd_rows(head)
+    rows = head if audit.metric == "inner" else audit.items
+    if odd is None and rows is not None:
+        odd = odd_rows(rows) if isinstance(rows, Head) else odd_items(rows)
     if outlook is not None and head is not None:
         outlook.check(head)
     ids = np.arange(audit.classes) if audit.asked is None else np.asarray(audit.asked)
@@ -95,7 +105,7 @@ def shown_audit(
         "assumed": audit.domain.in_words(audit.features),
         "domain": audit.domain.spec(),
         "origin": "" if asked is None else asked.origin,
-        "check": checking_commands(audit.source, domain, audit.has_bias, asked),
+        "check": checking_commands(audit.source, domain, audit.has_bias, asked, audit.metric),
         "approximate": audit.approximate,
         "proven": audit.proven,
         "made": f"uncork {__version__}, {audit.seconds.get('total', 0.0):.1f} s on {audit.device}",
@@ -103,16 +113,17 @@ def shown_audit(
     }
     shown = Shown(
         name=base_name(audit.source),
-        answer=words_of(audit.reading).say(
-            answer(audit.counts, len(ids), audit.asked is not None, audit.approximate)
+        answer=answer(
+            audit.counts, len(ids), audit.asked is not None, audit.approximate, audit.metric
         ),
+        metric=audit.metric,
         facts=facts,
         counts=audit.counts,
         ids=ids,
         verdicts=verdicts,
         margins=audit.proofs.margins[ids],
         labels=None if audit.labels is None else dict(enumerate(audit.labels)),
-        norms=None if head is None else row_norms(head)[ids],
+        norms=None if rows is None else row_norms(rows)[ids],
         mixtures=shown_mixtures(audit),
         takers=takers(audit, MOST_TAKERS),
         groups=[[int(i) for i in group] for group in audit.proofs.groups],
@@ -121,8 +132,11 @@ def shown_audit(
         outlook=outlook,
         reading=audit.reading,
     )
-    if head is not None:
-        add_details(shown, audit, head)
+    shown.answer = shown.words.say(shown.answer)
+    if isinstance(rows, Head):
+        add_details(shown, audit, rows)
+    elif rows is not None:
+        add_next(shown, rows)
     return shown
 
 
@@ -168,6 +182,14 @@ def takers(audit: Audit, most: int) -> list[tuple[int, float, int]]:
             counts[ids] += 1
     first = np.argsort(-shares, kind="stable")[:most]
     return [(int(i), float(shares[i]), int(counts[i])) for i in first if shares[i] > 0]
+
+
+def add_next(shown: Shown, items: Items) -> None:
+    """Who comes next at an item's own vector, by the items' metric, of as many as time allows."""
+    most = max(16, int(_WORK / (len(items) * items.features)))
+    won = shown.ids[shown.verdicts == Verdict.ARGMAXABLE][:most]
+    if len(won) and len(items) > 1:
+        shown.runners_up = Beside(won, *next_items(items, won, NEAREST))
 
 
 def add_details(shown: Shown, audit: Audit | None, head: Head) -> None:

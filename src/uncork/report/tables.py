@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from uncork.core.items import METRICS
 from uncork.core.reading import Reading
 from uncork.report.formats import Result, Sheet, written
 from uncork.store import StoredAudit
@@ -44,7 +45,7 @@ def model_rows(audits: Sequence[StoredAudit], failures: Sequence[Mapping[str, An
             "unargmaxable": None if audit.approximate else audit.unargmaxable,
             "tied": audit.tied,
             "undecided": None if audit.approximate else audit.undecided,
-            **_read(audit.reading),
+            **_read(audit.reading, audit.metric),
             "failed": None,
         }
         for audit in sorted(audits, key=lambda audit: audit.id)
@@ -62,13 +63,15 @@ def model_rows(audits: Sequence[StoredAudit], failures: Sequence[Mapping[str, An
     return sorted(rows, key=lambda row: (row["group"], row["model"]))
 
 
-def _read(reading: Reading | None) -> dict[str, str | None]:
+def _read(reading: Reading | None, metric: str) -> dict[str, str | None]:
+    compared = () if metric == "inner" else (f"compared by {METRICS[metric]}",)
     if reading is None:
-        return dict.fromkeys(("weight", "careful", "notes", *_MORE_COLUMNS))
+        none = dict.fromkeys(("weight", "careful", "notes", *_MORE_COLUMNS))
+        return {**none, "notes": "; ".join(compared) or None}
     return {
         "weight": reading.weight,
         "careful": "; ".join(reading.doubts) or None,
-        "notes": "; ".join(reading.notes) or None,
+        "notes": "; ".join((*compared, *reading.notes)) or None,
         "bias tensor": reading.bias or None,
         "folded in": "; ".join(reading.folded) or None,
         "labels from": reading.labels_from or None,

@@ -18,8 +18,10 @@ from uncork.retrieval.judgements import Judgements
 from uncork.retrieval.places import Places, PlaceSearch
 from uncork.retrieval.questions import Decision, Question, Questions
 from uncork.retrieval.result import Own, Retrieval, SetProof, TopSet
+from uncork.retrieval.verify import verify_retrieval
 
 _CHUNK = 256
+_NOT_REACHED = "it was interrupted before anything was proven"
 
 
 def retrieve(
@@ -32,13 +34,15 @@ def retrieve(
     jobs: int | None = None,
     time_limit: float | None = None,
     progress: bool | Progress = False,
+    resume: Retrieval | None = None,
 ) -> Retrieval:
     """Decide for every query whether some vector of the domain (any vector, unless given) ranks its
     relevant items before all others, and bound how many of them can be among the first k.
 
     `queries` (queries, d) are the vectors that an encoder gives them, to be compared with what is
     possible. Every verdict and bound has passed the certifier. `time_limit` (seconds of search)
-    leaves the rest undecided.
+    leaves the rest undecided, and Ctrl-C raises `Interrupted` with what was decided; `resume`
+    continues an earlier retrieval of the same items, domain and k, whose proofs are checked first.
     """
     check_time_limit(time_limit)
     if k < 1:
@@ -55,7 +59,18 @@ def retrieve(
             f"{items.features}), one for each query"
         )
     with progress_bar(progress) as bar, threadpool_limits(limits=jobs):
-        return _Run(items, judgements, k, domain, queries, time_limit, bar).run()
+        run = _Run(items, judgements, k, domain, queries, time_limit, bar)
+        if resume is not None:
+            run.take_over(resume)
+        return run.run()
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in the middle of a retrieval; `retrieval` holds what was proven until then."""
+
+    def __init__(self, retrieval: Retrieval) -> None:
+        super().__init__("interrupted")
+        self.retrieval = retrieval
 
 
 class _Run:
@@ -79,18 +94,49 @@ class _Run:
         self.sets = list(sets)  # each asked about once
         self.members = list(sets.values())
         self.places = [Places(0, min(len(ids), k)) for ids in self.sets]
+        self.decisions = [Decision(reason=_NOT_REACHED) for _ in self.sets]
         self.seconds = dict.fromkeys(("own", "search", "places", "total"), 0.0)
 
+    def take_over(self, earlier: Retrieval) -> None:
+        """Begin with what an earlier run proved of these sets, each proof checked again."""
+        if (earlier.fingerprint, earlier.k) != (self.items.fingerprint, self.k):
+            raise UncorkError("the earlier retrieval is of other items, or of another k")
+        if earlier.domain != self.domain:
+            raise UncorkError("the earlier retrieval is of other queries (its domain is another)")
+        self.bar.stage("checking earlier proofs", len(earlier.judgements))
+        failed = verify_retrieval(earlier, self.items, tick=self.bar.advance).failed
+        known = {
+            tuple(ids.tolist()): q
+            for q, ids in enumerate(earlier.judgements.relevant)
+            if q not in failed
+        }
+        for n, ids in enumerate(self.sets):
+            q = known.get(ids)
+            if q is None:
+                continue
+            self.places[n] = earlier.places[q]
+            proof, verdict = earlier.proofs[q], earlier.verdicts[q]
+            if proof is not None and verdict != TopSet.UNDECIDED:
+                self.decisions[n] = Decision(
+                    bool(verdict == TopSet.POSSIBLE), proof.u, proof.exact,
+                    float(earlier.margins[q]), proof.mixtures,
+                )  # fmt: skip
+
     def run(self) -> Retrieval:
-        own = self._own()
-        begun = time.perf_counter()
-        decisions = self._decided(own)
-        self.seconds["search"] = time.perf_counter() - begun
-        begun = time.perf_counter()
-        self._count(decisions)
-        self.seconds["places"] = time.perf_counter() - begun
+        own = None
+        try:
+            own = self._own()
+            begun = time.perf_counter()
+            self._decide(own)
+            self.seconds["search"] = time.perf_counter() - begun
+            begun = time.perf_counter()
+            self._count()
+            self.seconds["places"] = time.perf_counter() - begun
+        except KeyboardInterrupt:
+            self._settle()
+            raise Interrupted(self._result(own)) from None
         self.seconds["total"] = time.perf_counter() - self.started
-        return self._result(decisions, own)
+        return self._result(own)
 
     def _late(self) -> bool:
         limit = math.inf if self.time_limit is None else self.time_limit
@@ -118,17 +164,27 @@ class _Run:
         self.seconds["own"] = time.perf_counter() - begun
         return Own(self.queries, on_top, first)
 
-    def _decided(self, own: Own | None) -> list[Decision]:
-        asked = [Question(np.array(ids, dtype=np.int64)) for ids in self.sets]
+    def _decide(self, own: Own | None) -> None:
+        decisions = self.decisions
+        left = [n for n, decision in enumerate(decisions) if decision.possible is None]
+        asked = [Question(np.array(self.sets[n], dtype=np.int64)) for n in left]
         self.bar.stage("searching", len(asked))
         self.engine = Questions(self.certifier)
-        decisions = self.engine.ask(asked, self._late, self.bar.advance, self._watch)
+        found: list[Decision] = []
+
+        def watch(at: int, u: np.ndarray, seen: Seen) -> None:
+            self._watch(left[at], u, seen)
+
+        try:
+            self.engine.ask(asked, self._late, self.bar.advance, watch, found)
+        finally:
+            for n, decision in zip(left, found, strict=False):
+                decisions[n] = decision
         if own is not None and self.domain.is_everything and self.certifier.latent.is_identity:
             for n, queries in enumerate(self.members):
                 winning = [q for q in queries if own.on_top[q]]
                 if decisions[n].possible is None and winning:
                     decisions[n] = Decision(True, own.vectors[winning[0]], margin=0.0)
-        return decisions
 
     def _watch(self, n: int, u: np.ndarray, seen: Seen) -> None:
         """Every query looked at may have the most relevant items among the first k so far."""
@@ -136,26 +192,30 @@ class _Run:
         if here > self.places[n].lower:
             self.places[n].lower, self.places[n].u = here, u.copy()
 
-    def _count(self, decisions: list[Decision]) -> None:
-        left = [n for n, d in enumerate(decisions) if d.possible is not True]
-        self.bar.stage("first places", len(left))
-        search = PlaceSearch(self.engine, self.k, self._late)
-        for n, decision in enumerate(decisions):
+    def _settle(self) -> None:
+        """Where a set can be on top, nothing is left to be bounded."""
+        for n, decision in enumerate(self.decisions):
             if decision.possible:
                 most = min(len(self.sets[n]), self.k)
                 self.places[n] = Places(most, most, decision.u, decision.exact)
+
+    def _count(self) -> None:
+        left = [n for n, d in enumerate(self.decisions) if d.possible is not True]
+        self.bar.stage("first places", len(left))
+        search = PlaceSearch(self.engine, self.k, self._late)
+        self._settle()
         open_ = [n for n in left if self.places[n].lower < self.places[n].upper]
-        sets = [(np.array(self.sets[n]), self.places[n], decisions[n].proof) for n in open_]
+        sets = [(np.array(self.sets[n]), self.places[n], self.decisions[n].proof) for n in open_]
         search.bound(sets, self.bar.advance)
 
-    def _result(self, decisions: list[Decision], own: Own | None) -> Retrieval:
+    def _result(self, own: Own | None) -> Retrieval:
         count = len(self.judgements)
         verdicts = np.zeros(count, dtype=np.int8)
         margins = np.full(count, np.nan)
         proofs: list[SetProof | None] = [None] * count
         places: list[Places] = [Places(0, 0)] * count
         reasons: dict[int, str] = {}
-        for n, decision in enumerate(decisions):
+        for n, decision in enumerate(self.decisions):
             for q in self.members[n]:
                 places[q], margins[q] = self.places[n], decision.margin
                 if decision.possible is None:

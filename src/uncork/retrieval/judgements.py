@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import json
 import math
@@ -81,14 +82,20 @@ def read_judgements(path: str | Path, items: Items, least: float = 1.0) -> Judge
         raise UncorkError(f"{source}: no such file")
     numbers = _Numbers(items)
     judged: dict[str, set[int]] = {}
+    asked: dict[str, None] = {}  # queries with something relevant, in order
+    said: dict[tuple[str, int], bool] = {}
     missing: list[str] = []
-    lines = 0
+    lines = contradicted = 0
     try:
         for query, item, score in _lines(source):
             lines += 1
+            number = numbers(item)
+            if number is not None:
+                relevant = score >= least
+                contradicted += said.setdefault((query, number), relevant) != relevant
             if score < least:
                 continue
-            number = numbers(item)
+            asked[query] = None
             if number is None:
                 missing.append(item)
             else:
@@ -100,33 +107,59 @@ def read_judgements(path: str | Path, items: Items, least: float = 1.0) -> Judge
     if not judged:
         some = f"; the first of them names {printable(missing[0])}" if missing else ""
         what = "no judgement names an item of the index" if missing else (
-            f"no judgement of {lines:,} is {least:g} or more" if lines else "it is empty"
+            f"no judgement of {lines:,} is {least:g} or more" if lines else "no judgement is in it"
         )  # fmt: skip
         hint = "" if not missing or items.labels is not None else " (give --labels with the ids)"
         raise UncorkError(f"{source}: {what}{some}{hint}")
-    notes: tuple[str, ...] = ()
+    notes = []
     if missing:
-        listed = ", ".join(printable(name) for name in missing[:_MOST_MISSING])
-        notes = (f"{len(missing):,} judgements name items that are not in the index: {listed}",)
+        notes.append(
+            f"{len(missing):,} judgements name items that are not in the index, and recall is of "
+            f"the others: {_listed(missing)}"
+        )
+    lost = [query for query in asked if query not in judged]
+    if lost:
+        notes.append(
+            f"{len(lost):,} queries have no relevant item in the index and are left out: "
+            + _listed(lost)
+        )
+    if contradicted:
+        notes.append(
+            f"{contradicted:,} judgements contradict an earlier one of the same query and item: "
+            "judged relevant once, it counts as relevant"
+        )
     ordered = tuple(np.array(sorted(ids), dtype=np.int64) for ids in judged.values())
-    found = Judgements(tuple(judged), ordered, notes)
+    found = Judgements(tuple(judged), ordered, tuple(notes))
     found.check(len(items))
     return found
 
 
+def _listed(names: Sequence[str]) -> str:
+    more = ", …" if len(names) > _MOST_MISSING else ""
+    return ", ".join(printable(name) for name in names[:_MOST_MISSING]) + more
+
+
 class _Numbers:
-    """The number behind an item's name."""
+    """The number behind an item's name. A name that several items share stands for none."""
 
     def __init__(self, items: Items) -> None:
         self.count = len(items)
         self.by_name: dict[str, int] | None = None
+        self.again: dict[str, int] = {}  # the second of its name
         if items.labels is not None:
             self.by_name = {}
             for i, name in enumerate(items.labels):
-                self.by_name.setdefault(name, i)
+                if self.by_name.setdefault(name, i) != i:
+                    self.again.setdefault(name, i)
 
     def __call__(self, name: str) -> int | None:
         if self.by_name is not None:
+            if name in self.again:
+                raise UncorkError(
+                    f"a judgement names {printable(name[:80])}, which is the id of several items "
+                    f"({self.by_name[name]} and {self.again[name]} are the first): give --labels "
+                    "with an id for each"
+                )
             return self.by_name.get(name)
         if name.isascii() and name.isdigit() and len(name) < 18 and int(name) < self.count:
             return int(name)
@@ -137,12 +170,15 @@ def _lines(source: Path) -> Iterator[tuple[str, str, float]]:
     """(query, item, score) of each line."""
     first = True
     with source.open(encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, 1):
+        # Never more of a line than is looked at, however long it is.
+        for number, line in enumerate(iter(lambda: lines.readline(_LONGEST + 2), ""), 1):
             text = line.strip("\r\n")
+            if len(text) > _LONGEST:
+                raise UncorkError(
+                    f"line {number} has more than {_LONGEST:,} characters: not a judgement"
+                )
             if not text.strip():
                 continue
-            if len(text) > _LONGEST:
-                raise UncorkError(f"line {number} has {len(text):,} characters: no judgement")
             if text.lstrip().startswith("{"):
                 yield _json_line(text, number)
                 first = False
@@ -176,7 +212,7 @@ def _json_line(text: str, number: int) -> tuple[str, str, float]:
 
 def _score(text: str, number: int) -> float:
     try:
-        value = float(text)
+        value = float(text) if text.isascii() and "_" not in text else float("nan")
     except ValueError:
         value = float("nan")
     if not np.isfinite(value):
@@ -228,7 +264,13 @@ def matched_queries(
         )
     rows = []
     places = None if names is None else {name: k for k, name in reversed(list(enumerate(names)))}
+    counts = collections.Counter(names)
     for query in judgements.queries:
+        if counts[query] > 1:
+            raise UncorkError(
+                f"query {printable(query)} has {counts[query]} vectors: its name stands so often "
+                "among the query ids"
+            )
         if places is not None:
             at = places.get(query)
         else:

@@ -75,9 +75,11 @@ class Questions:
         late: Callable[[], bool] = lambda: False,
         tick: Callable[[int], None] = lambda count: None,
         watch: Watch | None = None,
+        found: list[Decision] | None = None,
     ) -> list[Decision]:
-        """A decision for each question. `watch` sees the bounds at every query looked at."""
-        found: list[Decision] = []
+        """A decision for each question. `watch` sees the bounds at every query looked at. `found`
+        is the list they are put on: after Ctrl-C it holds those made until then."""
+        found = [] if found is None else found
         with np.errstate(all="ignore"):
             for start in range(0, len(questions), _CHUNK):
                 part = [_State(q) for q in questions[start : start + _CHUNK]]
@@ -85,7 +87,11 @@ class Questions:
                     for state in part:
                         state.decision.reason = "the time limit was reached"
                 else:
-                    self._chunk(part, start, late, watch)
+                    try:
+                        self._chunk(part, start, late, watch)
+                    except KeyboardInterrupt:
+                        found += [state.decision for state in part]
+                        raise
                 found += [state.decision for state in part]
                 tick(len(part))
         return found

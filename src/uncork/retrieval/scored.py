@@ -79,10 +79,11 @@ class Scored:
             yield start, self._scaled(block)
 
     def take(self, ids: np.ndarray) -> Rows:
-        values = self._scaled(self.items.take(ids))
+        rows = self.items.take(ids)
+        values = self._scaled(rows)
         error = np.zeros_like(values)
-        if self.share:
-            error = up(self.share * np.abs(values) + TINY, 2) * (values != 0)
+        if self.share:  # where w is not zero: w / ‖w‖ may have rounded to it
+            error = up(self.share * np.abs(values) + TINY, 2) * (rows != 0)
         return Rows(values, error, self.constants[ids], self.slack[ids])
 
     def exactly(self, i: int) -> list[Fraction]:

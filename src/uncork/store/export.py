@@ -16,8 +16,8 @@ from uncork.core.whole_file import whole_file
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 _COLUMNS = (
-    "audit", "name", "group", "fingerprint", "domain", "class", "label", "verdict", "margin",
-    "iterations", "stolen_by", "reason", "weight", "doubts",
+    "audit", "name", "group", "fingerprint", "metric", "domain", "class", "label", "verdict",
+    "margin", "iterations", "stolen_by", "reason", "weight", "doubts",
 )  # fmt: skip
 _BATCH = 50_000
 Row = dict[str, Any]

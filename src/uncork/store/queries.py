@@ -51,6 +51,7 @@ class StoredAudit:
     certificates: str | None
     uncork: str
     created: datetime.datetime
+    metric: str = "inner"  # how items are compared: the proofs are about that and no other
     reading: Reading | None = None  # of audits of an earlier uncork, and of random heads: none
     also: tuple[str, ...] = ()
 
@@ -71,7 +72,7 @@ def audit_query() -> Select[Any]:
             m.classes, m.features, m.dtype, m.has_bias, a.domain, a.algorithm, a.approximate,
             a.asked, a.argmaxable, a.unargmaxable, a.tied, a.undecided, a.patience, a.potentially,
             a.proven, a.device, a.seconds, r.certificates, a.uncork, SINCE.label("created"),
-            r.reading,
+            m.metric, r.reading,
         )
         .join_from(schema.runs, schema.audits)
         .join(schema.models)

@@ -63,6 +63,8 @@ models = Table(
     Column("features", Integer, nullable=False),
     Column("dtype", String(32), nullable=False),
     Column("has_bias", Boolean, nullable=False),
+    # How items are compared; the scores of a head are inner products.
+    Column("metric", String(16), nullable=False, server_default="inner"),
 )
 
 # One row for each audit: head, domain, algorithm and its version, and the classes asked for. What

@@ -346,12 +346,12 @@ class Store:
     def _model_id(self, connection: Connection, audit: Audit) -> int:
         return self._model(
             connection, audit.fingerprint, audit.classes, audit.features, audit.dtype,
-            audit.has_bias,
+            audit.has_bias, audit.metric,
         )  # fmt: skip
 
     def _model(
         self, connection: Connection, fingerprint: str, classes: int, features: int, dtype: str,
-        has_bias: bool,
+        has_bias: bool, metric: str = "inner",
     ) -> int:  # fmt: skip
         """The id of a head's row, made where there is none."""
         connection.execute(
@@ -362,6 +362,7 @@ class Store:
                 features=features,
                 dtype=dtype,
                 has_bias=has_bias,
+                metric=metric,
             )
             .on_conflict_do_nothing(index_elements=["fingerprint"])
         )
@@ -474,6 +475,7 @@ class Store:
                     "name": audit.name,
                     "group": audit.group,
                     "fingerprint": audit.fingerprint,
+                    "metric": audit.metric,
                     "domain": audit.domain,
                     **row,
                     "weight": None if reading is None else reading.weight,

@@ -97,5 +97,5 @@ def figure_dots(
     """The dots of margins over class numbers, or over the lengths of rows, or `Unavailable`."""
     columns = store.columns(audit.id)
     ids = columns["class_id"]
-    across = row_norms(cache.of(audit).head)[ids] if norms else ids.astype(np.float64)
+    across = row_norms(cache.of(audit).rows)[ids] if norms else ids.astype(np.float64)
     return dots(ids, columns["verdict"], columns["margin"], across)

@@ -23,6 +23,7 @@ class AuditItem(BaseModel):
     features: int
     dtype: str
     has_bias: bool
+    metric: str = Field(description="how items are compared; inner of every head")
     domain: str
     algorithm: str
     approximate: bool

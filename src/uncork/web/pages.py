@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from uncork.core.reading import words_of
 from uncork.report.data import ODD_NAMES
 from uncork.report.label_page import answer_on_sets
 from uncork.report.page import STYLES, doubts, escaped, filled
 from uncork.report.rows import Summary, base_name
+from uncork.report.wording import about_items
 from uncork.store import StoredAudit
-from uncork.web.stored import title
+from uncork.web.stored import summary, title
 
 _SITE = '<link rel="stylesheet" href="/static/site.css">'
 _ICON = '<link rel="icon" type="image/svg+xml" href="/static/icon.svg">'
@@ -51,10 +51,10 @@ def one_class(
 ) -> str:
     """One class of one audit; None for a page that finds the class in its address. `local`:
     whether the server can be asked to move its row."""
-    words = words_of(audit.reading)
+    words = summary(audit).words
     data = {
         "audit": audit.id, "class": class_id, "words": words.instead or None, "local": local,
-        "bias": audit.has_bias,
+        "bias": audit.has_bias, "about": about_items(audit.metric),
     }  # fmt: skip
     report = (site or _served()).audit.format(id=audit.id)
     name = f'<a href="{report}"><bdi>{escaped(title(audit))}</bdi></a>'
@@ -126,7 +126,8 @@ def report(
         "size": audit.asked,
         "counts": shown.counts,
         "unknown": "potentially unargmaxable" if audit.approximate else "undecided",
-        "words": words_of(audit.reading).instead or None,
+        "words": shown.words.instead or None,
+        "about": about_items(audit.metric),
         "odd": list(ODD_NAMES),
     }
     links = ", ".join(

@@ -13,9 +13,10 @@ from uncork.auditing import Audit
 from uncork.auditing.proofs.verdict import Verdict
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
-from uncork.core.reading import json_keys, words_of
+from uncork.core.items import Items
+from uncork.core.reading import json_keys
 from uncork.domain import Domain, parse_domain
-from uncork.report.neighbours import nearest_rows, row_norms, runners_up
+from uncork.report.neighbours import nearest_rows, next_items, row_norms, runners_up
 from uncork.report.rows import Shown, ShownMixture, Summary, base_name
 from uncork.report.wording import answer, checking_commands, on_the_command_line
 from uncork.store import Store, StoredAudit
@@ -55,15 +56,15 @@ def shown_stored(store: Store, audit: StoredAudit, cache: WeightsCache) -> Shown
         weights = cache.of(audit)
     except Unavailable:
         weights = None
-    if weights is not None and weights.head.labels is not None and labels:
-        labels = {**dict(enumerate(weights.head.labels)), **labels}
+    if weights is not None and weights.rows.labels is not None and labels:
+        labels = {**dict(enumerate(weights.rows.labels)), **labels}
     return Shown(
         **vars(summary(audit)),
         ids=classes,
         verdicts=np.array([row[1] for row in rows], dtype=np.uint8),
         margins=np.array([math.nan if row[2] is None else row[2] for row in rows]),
         labels=labels or None,
-        norms=None if weights is None else row_norms(weights.head)[classes],
+        norms=None if weights is None else row_norms(weights.rows)[classes],
         mixtures=mixtures,
         groups=[] if weights is None else [list(group) for group in weights.odd.tied_rows],
         reasons=reasons,
@@ -75,13 +76,16 @@ def summary(audit: StoredAudit) -> Summary:
     """What the store says of an audit as a whole: no class is looked at, no weights are read."""
     counts = {name: int(getattr(audit, name)) for name in _COUNTS}
     some = audit.asked < audit.classes
-    return Summary(
+    found = Summary(
         name=title(audit),
-        answer=words_of(audit.reading).say(answer(counts, audit.asked, some, audit.approximate)),
+        answer=answer(counts, audit.asked, some, audit.approximate, audit.metric),
         facts=_facts(audit, some),
         counts=counts,
         reading=audit.reading,
+        metric=audit.metric,
     )
+    found.answer = found.words.say(found.answer)
+    return found
 
 
 def title(audit: StoredAudit) -> str:
@@ -109,7 +113,7 @@ def _facts(audit: StoredAudit, some: bool) -> dict[str, Any]:
             f"every input of {audit.domain}" if domain is None else domain.in_words(audit.features)
         ),
         "domain": audit.domain,
-        "check": checking_commands(audit.source, option, audit.has_bias),
+        "check": checking_commands(audit.source, option, audit.has_bias, metric=audit.metric),
         "approximate": audit.approximate,
         "proven": audit.proven,
         "checked": (
@@ -170,24 +174,24 @@ def described_class(
 def _prove(
     described: dict[str, Any], audit: StoredAudit, class_id: int, cache: WeightsCache
 ) -> None:
-    weights = cache.of(audit)
-    head, asked = weights.head, np.array([class_id])
-    near, apart = nearest_rows(head, asked, _NEAREST)
-    described["nearest"] = [
-        {"class": int(i), "distance": float(d)} for i, d in zip(near[0], apart[0], strict=True)
-    ]
-    described["row_length"] = float(np.linalg.norm(head.take(asked)[0]))
+    rows, asked = cache.of(audit).rows, np.array([class_id])
+    if isinstance(rows, Head):
+        near, apart = nearest_rows(rows, asked, _NEAREST)
+        described["nearest"] = [
+            {"class": int(i), "distance": float(d)} for i, d in zip(near[0], apart[0], strict=True)
+        ]
+    described["row_length"] = float(np.linalg.norm(rows.take(asked)[0]))
     proof = cache.proof(audit, class_id)
     said, proven = Verdict[described["verdict"].upper()], proof.audit
     found = Verdict(int(proven.proofs.verdicts[class_id]))
     margin = None if found is Verdict.UNDECIDED else proven.margin(class_id)
     described["check"] = _check(found, margin, _checked(said, found, proof.own))
     described["check"]["holds"] = None if _UNKNOWN in (said, found) else said == found
-    described["mixture"], described["runners_up"] = proof_of(proven, head, class_id)
+    described["mixture"], described["runners_up"] = proof_of(proven, rows, class_id)
 
 
 def proof_of(
-    proven: Audit, head: Head, class_id: int
+    proven: Audit, rows: Head | Items, class_id: int
 ) -> tuple[dict[str, Any] | None, list[dict[str, Any]] | None]:
     """The proof of a class that was decided: the mixture that beats it, or who comes next at its
     witness."""
@@ -198,7 +202,10 @@ def proof_of(
         return _mixture(parts, len(mixture.classes) if alone else None, True), None
     if found not in (Verdict.ARGMAXABLE, Verdict.TIED):
         return None, None
-    others, leads = runners_up(proven, head, np.array([class_id]), _NEAREST)
+    if isinstance(rows, Items):
+        others, leads = next_items(rows, np.array([class_id]), _NEAREST)
+    else:
+        others, leads = runners_up(proven, rows, np.array([class_id]), _NEAREST)
     return None, [
         {"class": int(i), "lead": float(lead)}
         for i, lead in zip(others[0], leads[0], strict=True)
@@ -277,8 +284,8 @@ def _name_others(
         *(described["nearest"] or []),
         *(described["runners_up"] or []),
     ]
-    at_hand = described["nearest"] is not None and described["label"] is not None
-    named(store, audit, entries, cache.of(audit).head.labels if at_hand else None)
+    at_hand = described["row_length"] is not None and described["label"] is not None
+    named(store, audit, entries, cache.of(audit).rows.labels if at_hand else None)
 
 
 def named(

@@ -18,15 +18,20 @@ import numpy as np
 from uncork.auditing import Audit
 from uncork.auditing.backend import choose_backend
 from uncork.auditing.certify.certifier import Certifier
+from uncork.auditing.certify.own_rows import alike
 from uncork.auditing.certify.verify import verify_proofs
+from uncork.auditing.own_rows import audit_items
 from uncork.auditing.proofs.verdict import Verdict
 from uncork.auditing.run import audit as decide
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
+from uncork.core.items import Items
 from uncork.domain import Domain, parse_domain
 from uncork.loading import Found, find
 from uncork.loading.hugging_face.hub_address import is_address
-from uncork.loading.odd_rows import OddRows, odd_rows
+from uncork.loading.odd_rows import OddRows, odd_items, odd_rows
+from uncork.loading.source import open_source
+from uncork.loading.vectors.items import load_items
 from uncork.reach.outlooks import Outlook, outlook
 from uncork.store import Store, StoredAudit
 from uncork.theory.random_heads import random_head
@@ -41,11 +46,19 @@ _RANDOM = re.compile(r"random:(normal|uniform),(\d{1,9})x(\d{1,9}),seed=(\d{1,18
 
 @dataclass
 class Weights:
-    """A head, the domain it was audited with (None where that is not known), its odd rows."""
+    """A head, or the items of an index under another metric; the domain it was audited with (None
+    where that is not known), and its odd rows."""
 
-    head: Head
+    rows: Head | Items
     domain: Domain | None
     odd: OddRows
+
+    @property
+    def head(self) -> Head:
+        """The head, or `Unavailable`: items under another metric are not one."""
+        if isinstance(self.rows, Items):
+            raise Unavailable(f"items compared by {self.rows.metric_in_words} are not a head")
+        return self.rows
 
 
 @dataclass
@@ -113,13 +126,17 @@ class WeightsCache:
         key = (stored.id, stored.created, class_id)
         with self._lock:
             if key not in self._proofs:
-                head = weights.head.replace(domain=weights.domain)
-                self._proofs[key] = self._prove(stored, head, class_id)
+                self._proofs[key] = self._prove(stored, weights.rows, weights.domain, class_id)
                 while len(self._proofs) > _PROOFS:
                     self._proofs.popitem(last=False)
             return self._proofs[key]
 
-    def _prove(self, stored: StoredAudit, head: Head, class_id: int) -> Proof:
+    def _prove(
+        self, stored: StoredAudit, rows: Head | Items, domain: Domain, class_id: int
+    ) -> Proof:
+        if isinstance(rows, Items):  # by the theorem, which is all that its certificates hold
+            return Proof(audit_items(rows, domain, [class_id]), None)
+        head = rows.replace(domain=domain)
         own = self._own(stored, head, class_id)
         if own is not None and own.proofs.verdicts[class_id] != Verdict.UNDECIDED:
             return Proof(own, True)
@@ -186,7 +203,10 @@ def head_of(source: str, fingerprint: str) -> tuple[Head, Found | None]:
     elif not source or not Path(source).exists():
         raise UncorkError(f"{source or 'the source'} is no longer there")
     else:
-        found = find(source, domain="auto")
+        contents = open_source(source)
+        # An index may compare otherwise, or not say: this audit is about inner products.
+        metric = None if contents.metric is None else "inner"
+        found = find(source, domain="auto", metric=metric, contents=contents)
         head = found.head
     if head.fingerprint != fingerprint and head.bias is not None:
         head = head.replace(bias=None)  # audited with --drop-bias, perhaps
@@ -197,7 +217,24 @@ def head_of(source: str, fingerprint: str) -> tuple[Head, Found | None]:
     return head, found
 
 
+def items_of(source: str, fingerprint: str, metric: str) -> Items:
+    """The items with these vectors under that metric, from the file that was audited."""
+    if is_address(source) or not source or not Path(source).exists():
+        raise UncorkError(f"{source or 'the source'} is no longer there")
+    items = load_items(source, metric=metric)
+    if items.fingerprint != fingerprint:
+        raise UncorkError(
+            f"{source} holds other vectors now, or was audited with vectors named by hand"
+        )
+    return items
+
+
 def _load(stored: StoredAudit, store: Store) -> Weights:
+    if stored.metric != "inner":
+        items = items_of(stored.source, stored.fingerprint, stored.metric)
+        level = tuple(tuple(group.tolist()) for group in alike(items))
+        odd = replace(odd_items(items), tied_rows=level)
+        return Weights(items, parse_domain(stored.domain), odd)
     head, found = head_of(stored.source, stored.fingerprint)
     vocabulary = None if found is None else found.vocabulary
     return Weights(head, _domain(stored, head, store), odd_rows(head, vocabulary))

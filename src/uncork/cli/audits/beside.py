@@ -12,11 +12,14 @@ from uncork.auditing import Audit
 from uncork.cli import options
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
+from uncork.core.items import Items
+from uncork.core.reading import words_of
 from uncork.core.text import printable
 from uncork.reach.first_places import FirstPlaces
 from uncork.reach.observed import never_among_first
 
 _PLACES = (1, 10, 100)
+_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class RealQueries:
         places = [k for k in _PLACES if k < head.classes] or [1]
         return cls(len(vectors), never_among_first(head, vectors, places))
 
+    @classmethod
+    def of_items(cls, given: options.Queries, items: Items) -> RealQueries:
+        """The same by cosine or Euclidean distance."""
+        return cls() if len(items) < 2 else cls.of(given, _scored_in_floats(items))
+
     def as_dict(self) -> dict[str, Any]:
         """The key of the JSON, where there are queries."""
         if self.never is None:
@@ -41,16 +49,35 @@ class RealQueries:
         never = {str(k): ids.tolist() for k, ids in self.never.items()}
         return {"queries": {"count": self.count, "never_among_first": never}}
 
-    def print(self, out: Console, audit: Audit) -> None:
+    def said(self, audit: Audit) -> list[tuple[str, str]]:
+        """The same as lines: what each is about, and the text."""
         if self.never is None:
-            return
+            return []
+        lines = []
         lost = set(audit.unargmaxable.tolist())
         for k, ids in self.never.items():
             beside = ""
             if k == 1:
-                beside = f", of which {len(lost & set(ids.tolist())):,} can be first at no input"
+                say = words_of(audit.reading).say
+                count = len(lost & set(ids.tolist()))
+                beside = say(f", of which {count:,} can be first at no input")
             place = "first" if k == 1 else f"among the first {k}"
-            out.print(f"{len(ids):,} are {place} at none of the {self.count:,} queries{beside}")
+            text = f"{len(ids):,} are {place} at none of the {self.count:,} queries{beside}"
+            lines.append(("real queries", text))
+        return lines
+
+
+def _scored_in_floats(items: Items) -> Head:
+    """A head whose scores have the order of the items' own, but for rounding: to count with, never
+    to prove anything about."""
+    if items.metric == "euclidean":  # −½‖w − x‖² without what is the same for all
+        squares = [np.einsum("ij,ij->i", rows, rows) for _, rows in items.blocks(_ROWS)]
+        return Head(items.vectors, -0.5 * np.concatenate(squares))
+    unit = np.empty(items.vectors.shape, np.float64 if items.dtype == "float64" else np.float32)
+    for start, rows in items.blocks(_ROWS):
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        unit[start : start + len(rows)] = rows / np.where(lengths > 0, lengths, 1.0)
+    return Head(unit)
 
 
 def numbers_of(text: str | None) -> list[int]:

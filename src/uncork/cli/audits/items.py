@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from uncork.auditing import Audit
 from uncork.auditing.own_rows import audit_items
+from uncork.auditing.shared_ids import SharedIds, shared_ids
 from uncork.cli.output import shown, watched
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.items import Items
 from uncork.core.links import Links
+from uncork.core.reading import words_of
+from uncork.core.words import ITEMS
 from uncork.domain import parse_domain
 from uncork.loading.chosen_classes import chosen_classes
 from uncork.loading.contents import Contents
@@ -30,8 +32,8 @@ def refuse_for_items(items: Items, options: list[str]) -> None:
     if options:
         raise UncorkError(
             f"{', '.join(options)}: not for items compared by {items.metric_in_words}, each of "
-            "which is first at its own vector; leave it out, or ask about inner products with "
-            "--metric inner"
+            "which is first at its own vector: uncork retrieve --every 1 asks about each item in a "
+            "domain and among the first k; --metric inner about inner products"
         )
 
 
@@ -51,6 +53,31 @@ def audit_found(
     result.seconds["load"] = loading
     result.seconds["total"] += loading
     return result
+
+
+def ids_in_json(audit: Audit) -> dict[str, Any]:
+    """The key of the JSON, where items of an index share their ids."""
+    found = _shared(audit)
+    return {} if found is None else {"ids": found.as_dict()}
+
+
+def said_of_ids(audit: Audit) -> list[tuple[str, str]]:
+    """What follows for ids that have several vectors: an id is found wherever one of them is."""
+    found = _shared(audit)
+    if found is None:
+        return []
+    names = ", ".join(shown(name) for name in found.never[:_MOST])
+    more = ", …" if len(found.never) > _MOST else ""
+    text = (
+        f"{found.shared:,} of {found.count:,} have several vectors, and are found where any of "
+        f"them is: {len(found.never):,} are never retrieved first by any"
+    )
+    text += f" ({names}{more})" if names else ""
+    return [("ids", text + (f", {found.undecided:,} undecided" if found.undecided else ""))]
+
+
+def _shared(audit: Audit) -> SharedIds | None:
+    return shared_ids(audit) if words_of(audit.reading) is ITEMS else None
 
 
 @dataclass(frozen=True)
@@ -80,21 +107,20 @@ class Walked:
             }
         }
 
-    def print(self, out: Console, audit: Audit) -> None:
+    def said(self, audit: Audit) -> list[tuple[str, str]]:
+        """The same as a line: what it is about, and the text."""
         if self.links is None:
-            return
+            return []
         lost = self.unreachable.tolist()
         if not lost:
-            out.print(f"graph: a path leads to each of the {self.links.nodes:,} nodes")
-            return
+            return [("graph", f"a path leads to each of the {self.links.nodes:,} nodes")]
         names = [
             f"{t} {shown(audit.label(t))}" if audit.labels is not None else str(t)
             for t in lost[:_MOST]
         ]
         more = ", …" if len(lost) > _MOST else ""
-        out.print(
-            f"graph: to {len(lost):,} of {self.links.nodes:,} nodes no path leads from the entry "
-            f"point, so that no search ever visits them: "
-            f"{', '.join(names)}{more}",
-            soft_wrap=True,
+        text = (
+            f"to {len(lost):,} of {self.links.nodes:,} nodes no path leads from the entry point, "
+            f"so that no search ever visits them: {', '.join(names)}{more}"
         )
+        return [("graph", text)]

@@ -16,6 +16,14 @@ from uncork.core.head import Head
 from uncork.core.reading import words_of
 
 
+def partial_file(name: str) -> Path:
+    """Where what a command did not finish stays under that name."""
+    # As XDG asks: a relative path in the variable is ignored.
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    folder = cache if cache.is_absolute() else Path.home() / ".cache"
+    return folder / "uncork" / "partial" / f"{name}.npz"
+
+
 class Unfinished:
     """The place for the unfinished audit of one head on one domain, of all or some classes.
 
@@ -26,16 +34,13 @@ class Unfinished:
 
     def __init__(self, head: Head, classes: np.ndarray | None = None) -> None:
         self.head = head
-        # As XDG asks: a relative path in the variable is ignored.
-        cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-        folder = cache if cache.is_absolute() else Path.home() / ".cache"
         domain = hashlib.sha256(head.domain.spec().encode()).hexdigest()[:12]
         weights = head.fingerprint.rpartition(":")[2]
         name = f"{weights}-{domain}"
         if classes is not None:
             name += "-" + hashlib.sha256(classes.astype("<i8").tobytes()).hexdigest()[:12]
         self.classes = classes
-        self.path = folder / "uncork" / "partial" / f"{name}.npz"
+        self.path = partial_file(name)
         self.ranges = self.path.with_suffix(".ranges")  # finished ones of `--engine`
 
     def exists(self) -> bool:

@@ -23,7 +23,13 @@ from uncork.cli import options
 from uncork.cli.audits.behaviour import BehaviourCheck
 from uncork.cli.audits.beside import RealQueries, numbers_of, print_places
 from uncork.cli.audits.gate import write_junit
-from uncork.cli.audits.items import Walked, audit_found, refuse_for_items
+from uncork.cli.audits.items import (
+    Walked,
+    audit_found,
+    ids_in_json,
+    refuse_for_items,
+    said_of_ids,
+)
 from uncork.cli.audits.keeping import Keeping
 from uncork.cli.audits.shared_audit import decide_on_workers
 from uncork.cli.audits.unfinished import Unfinished, earlier_audit, keep
@@ -37,7 +43,7 @@ from uncork.core.reading import CAREFUL, words_of
 from uncork.core.text import printable
 from uncork.loading import Found
 from uncork.loading.chosen_classes import chosen_classes
-from uncork.loading.odd_rows import OddRows, odd_rows
+from uncork.loading.odd_rows import OddRows, odd_items, odd_rows
 from uncork.loading.vectors.items import FoundItems
 from uncork.reach.first_places import first_places
 from uncork.report.rows import takers
@@ -234,13 +240,15 @@ def audit(
     items = tensors.items(contents, labels)
     if items is not None:
         asked_for = {
-            "--report": files.report, "--save or --store": save or store, "--reach": reach,
-            "--check": check, "--iterations": iterations, "--queries": real.queries,
-            "--top": top,
+            "--reach": reach, "--check": check, "--iterations": iterations,
+            "--queries-as": real.queries_as, "--top": top,
         }  # fmt: skip
         refuse_for_items(items.items, [option for option, given in asked_for.items() if given])
         result = audit_found(items, domain, classes, run.quiet, began)
-        _finish_items(result, items, files, known, fail_if_unargmaxable)
+        how = Asked(tensors.given(), domain)
+        queried = RealQueries.of_items(real, items.items)
+        gate = fail_if_unargmaxable
+        _finish_items(result, items, files, known, gate, keeping, how, queried, run.quiet)
         return
     reading = {"drop_bias": drop_bias, "labels": labels, "domain": domain}
     found = tensors.find(source, **reading, contents=contents)
@@ -292,7 +300,8 @@ def audit(
     gated = failing(result, known)
     plain = {**result.to_dict(), "odd": odd.as_dict(), "domain_from": origin, **checking.extra()}
     queried = RealQueries.of(real, head)
-    plain |= walked.as_dict(result) | queried.as_dict()
+    plain |= walked.as_dict(result) | queried.as_dict() | ids_in_json(result)
+    beside = [*said_of_ids(result), *walked.said(result), *queried.said(result)]
     ranked = None
     if places:
         ranked = first_places(head, result, places, jobs=run.jobs, progress=watched(run.quiet))
@@ -306,7 +315,7 @@ def audit(
             from uncork.report.page import write_report
 
             how = Asked(tensors.given(), domain, origin)
-            write_report(result, files.report, odd, outlook=near, asked=how)
+            write_report(result, files.report, odd, near, how, beside)
         if files.json_file is not None and files.json_file != "-":
             emit_json(plain, files.json_file)
         kept = keeping.keep(result, files.certificates, run.quiet)
@@ -326,8 +335,8 @@ def audit(
     else:
         out = console()
         print_summary(out, result, odd)
-        walked.print(out, result)
-        queried.print(out, result)
+        for name, text in beside:
+            out.print(f"{name}: {text}", soft_wrap=True)
         if ranked is not None:
             print_places(out, ranked)
         files.print_written(out)
@@ -349,23 +358,44 @@ def _full(path: str | None) -> str | None:
 
 
 def _finish_items(
-    result: Audit, found: FoundItems, files: Files, known: Baseline | None, gate: bool
+    result: Audit,
+    found: FoundItems,
+    files: Files,
+    known: Baseline | None,
+    gate: bool,
+    keeping: Keeping,
+    how: Asked,
+    queried: RealQueries,
+    quiet: bool,
 ) -> None:
     """Print and write an audit of items that are not compared by inner products."""
     gated = failing(result, known)
     walked = Walked.of(found.contents)
     plain = {**result.to_dict(), "reason": WHY[result.metric], **walked.as_dict(result)}
+    plain |= ids_in_json(result) | queried.as_dict()
+    beside = [*said_of_ids(result), *walked.said(result), *queried.said(result)]
     if files.certificates is not None:
         result.save(files.certificates)
-    if files.json_file is not None:
+    if files.report is not None:
+        from uncork.report.page import write_report
+
+        odd = odd_items(found.items, found.vocabulary)
+        write_report(result, files.report, odd, asked=how, beside=beside)
+    if files.json_file is not None and files.json_file != "-":
         emit_json(plain, files.json_file)
+    kept = keeping.keep(result, files.certificates, quiet)
     if files.junit is not None:
         write_junit(result, gated.tolist(), result.undecided.tolist(), files.junit)
-    if files.json_file != "-":
+    if files.json_file == "-":
+        emit_json(plain, "-")
+    else:
         out = console()
         print_summary(out, result)
-        walked.print(out, result)
+        for name, text in beside:
+            out.print(f"{name}: {text}", soft_wrap=True)
         files.print_written(out)
+        if kept:
+            out.print(kept, soft_wrap=True)
     if (gate and (len(gated) or len(result.undecided))) or (known is not None and len(gated)):
         raise typer.Exit(1)
 
@@ -500,7 +530,8 @@ def _print_tied(out: Console, audit: Audit) -> None:
     if not tied:
         return
     groups = [group.tolist() for group in audit.proofs.groups if int(group[0]) in tied]
-    out.print("Equal to one another, so none of a group is ever first alone:")
+    level = "Equal to one another" if audit.metric != "cosine" else "Of one direction"
+    out.print(f"{level}, so none of a group is ever first alone:")
     for group in groups[:_MOST_CLASSES]:
         names = (f"{i} {shown(audit.label(i))}" if audit.labels else str(i) for i in group[:6])
         out.print("  " + ", ".join(names) + (", …" if len(group) > 6 else ""))

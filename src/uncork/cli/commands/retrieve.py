@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from uncork.cli import options
+from uncork.cli.audits.unfinished_sets import UnfinishedSets, progress
 from uncork.cli.help import DECIDE, INPUT, RUN
 from uncork.cli.output import console, emit_json, note, print_doubts, progress_bar, shown
 from uncork.cli.parameters import Reads
@@ -17,6 +18,7 @@ from uncork.core.errors import UncorkError
 from uncork.core.items import Items
 from uncork.core.text import printable
 from uncork.domain import Domain, Unbounded, parse_domain
+from uncork.retrieval.decide import Interrupted
 from uncork.retrieval.decide import retrieve as decide
 from uncork.retrieval.examples import LIMIT_ITEMS, random_items
 from uncork.retrieval.judgements import (
@@ -129,6 +131,7 @@ def retrieve(
         ),
     ] = False,
     json_file: options.Json = None,
+    resume: options.Resume = False,
 ) -> None:
     """Decide what the queries of a benchmark can retrieve.
 
@@ -160,15 +163,33 @@ def retrieve(
     judgements = _judgements(items, example, qrels, every, among, min_relevance)
     own = _own(judgements, real.vectors(items.features), query_ids) if qrels is not None else None
     allowed = given or real.domain(items.features) or Unbounded()
-    with progress_bar(run.quiet) as bar:
-        found = decide(
-            items, judgements, k=k, domain=allowed, queries=own, jobs=run.jobs,
-            time_limit=run.time_limit, progress=bar,
-        )  # fmt: skip
-    if certificates is not None:
-        found.save(certificates)
-    if json_file is not None:
-        emit_json(found.to_dict(), json_file)
+    unfinished = UnfinishedSets(items, judgements, allowed, k)
+    earlier = unfinished.earlier(resume, run.quiet)
+    try:
+        with progress_bar(run.quiet) as bar:
+            found = decide(
+                items, judgements, k=k, domain=allowed, queries=own, jobs=run.jobs,
+                time_limit=run.time_limit, progress=bar, resume=earlier,
+            )  # fmt: skip
+    except Interrupted as interrupted:
+        unfinished.keep(interrupted.retrieval, "interrupted")
+        raise typer.Exit(130) from None
+    # Bounds that differ may be all there is; where time ran out, more of them may close.
+    stopped = run.time_limit is not None and found.seconds["total"] >= run.time_limit
+    stopped = stopped and progress(found) != (len(judgements), 0)
+    if stopped:
+        unfinished.keep(found, "the time limit was reached")
+    try:
+        if certificates is not None:
+            found.save(certificates)
+        if json_file is not None:
+            emit_json(found.to_dict(), json_file)
+    except (UncorkError, OSError, KeyboardInterrupt):
+        if not stopped:
+            unfinished.keep(found, "the result could not be written")
+        raise
+    if not stopped and (earlier is not None or not len(found.undecided)):
+        unfinished.remove()
     if json_file != "-":
         _print(found, items, certificates)
     else:
@@ -223,7 +244,9 @@ def _print(found: Retrieval, items: Items, certificates: str | None) -> None:
         out.print(line, soft_wrap=True)
     sizes = np.array([len(ids) for ids in found.judgements.relevant])
     each = f"{sizes.min()}" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
-    out.print(f"{len(found.judgements):,} queries with {each} relevant items")
+    queries = "query" if len(found.judgements) == 1 else "queries"
+    relevant = "relevant item" if each == "1" else "relevant items"
+    out.print(f"{len(found.judgements):,} {queries} with {each} {relevant}")
     meaning = {
         "possible": "some vector ranks the relevant items before all others",
         "impossible": "proven: no vector does",

@@ -13,6 +13,7 @@ from uncork.cli import options
 from uncork.cli.help import OUTPUT
 from uncork.cli.output import console, emit_json, shown
 from uncork.core.items import METRICS
+from uncork.core.reading import words_of
 from uncork.core.text import printable
 from uncork.loading import Description, describe
 from uncork.loading.odd_rows import some
@@ -65,7 +66,10 @@ def _print(out: Console, found: Description, every: bool) -> None:
     facts.add_column(overflow="fold")
     read = [] if head.reading is None else head.reading.rows()
     _add(facts, read, "careful")
-    facts.add_row("head", f"{head.classes:,} classes × {head.features:,} features, {head.dtype}")
+    say = words_of(head.reading).say
+    facts.add_row(
+        "head", say(f"{head.classes:,} classes × {head.features:,} features, {head.dtype}")
+    )
     _add(facts, read, "weight", "bias", "folded in")
     for name, value in (*_labels(found), *_domain(found)):
         facts.add_row(name, value)

@@ -86,7 +86,7 @@ def read_torch(path: Path) -> Contents:
         lambda classes: find_vocabulary(path.parent, classes),
         functools.partial(fairseq_domain, tensors, settings),
     )
-    return with_factors(contents)
+    return with_factors(contents, checkpoint.decoded.names)
 
 
 def _refuse_code(checkpoint: Checkpoint) -> None:

@@ -2,19 +2,19 @@
 
 implicit's .npz, and arrays under the names of LightFM, Surprise and RecBole. An item's score for a
 user is the inner product of their factors, plus a bias of the item; what a user's own bias adds
-changes no order.
+changes no order. RecBole's first row is not an item: it pads sequences, and is never recommended.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from uncork.loading.contents import Choice, Contents, Tensor, as_matrix
+from uncork.loading.contents import Choice, Contents, Tensor, Vocabulary, as_matrix
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,58 @@ _KNOWN = (
     _Names("Surprise", "qi", "pu", "bi"),
     _Names(
         "RecBole", "item_embedding.weight", "user_embedding.weight", "",
-        "models that pass embeddings through a graph or a network before they are multiplied "
+        "if RecBole made this, row 0 is its padding, which it never recommends (delete the row), "
+        "and models that pass embeddings through a graph or a network before they are multiplied "
         "(LightGCN, NGCF, NeuMF …) score with other vectors than these",
     ),
 )  # fmt: skip
+_PLAIN = "BPR"  # of RecBole's models the one that multiplies these embeddings, and does no more
 
 
-def with_factors(contents: Contents) -> Contents:
-    """The same contents, chosen from as a recommender uses them where they are one's factors."""
+def with_factors(contents: Contents, made_of: Sequence[str] = ()) -> Contents:
+    """The same contents, chosen from as a recommender uses them where they are one's factors.
+    `made_of` are the classes that a checkpoint names."""
     names = _names(contents.tensors)
     if names is None:
         return contents
     choose = functools.partial(_choose, contents.path, contents.tensors, names)
-    return replace(contents, choose=choose, metric="inner")
+    model = _recbole_model(made_of)
+    if names.library != "RecBole" or model is None:
+        return replace(contents, choose=choose, metric="inner")
+
+    def around(name: str) -> Choice | None:
+        if name != names.items:
+            return contents.around(name)
+        return _without_padding(choose(), model)
+
+    items = contents.tensors[names.items].shape[0] - 1
+
+    def vocabulary(rows: int) -> Vocabulary:
+        if rows != items:
+            return contents.vocabulary(rows)
+        return Vocabulary(tuple(str(i + 1) for i in range(rows)), "RecBole's own numbers, from 1")
+
+    return replace(
+        contents, choose=lambda: _without_padding(choose(), model), around=around, metric="inner",
+        vocabulary=vocabulary,
+    )  # fmt: skip
+
+
+def _recbole_model(made_of: Sequence[str]) -> str | None:
+    """The model of RecBole that a checkpoint is of; None where RecBole did not make it."""
+    if not any(name.startswith("recbole.") for name in made_of):
+        return None
+    named = [name.rpartition(".")[2] for name in made_of if name.startswith("recbole.model.")]
+    return named[0] if len(named) == 1 else "a model that it does not name"
+
+
+def _without_padding(choice: Choice, model: str) -> Choice:
+    doubts = () if model == _PLAIN else (
+        f"the checkpoint is of {model}, which may score with other vectors than its embeddings: "
+        "only BPR is known to multiply them as they are",
+    )  # fmt: skip
+    padding = "row 0 is RecBole's padding, which it never recommends, and is left out"
+    return replace(choice, weight=choice.weight[1:], folded=(padding,), doubts=doubts)
 
 
 def _names(tensors: Mapping[str, Tensor]) -> _Names | None:

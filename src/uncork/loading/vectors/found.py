@@ -61,7 +61,7 @@ def vectors_of(path: Path, kind: str, found: Vectors) -> Contents:
 
     return Contents(
         path, kind, {NAME: tensor}, choose, vocabulary=vocabulary, metric=found.metric,
-        links=found.links,
+        of_items=True, links=found.links,
     )  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def named_vectors(
     metric = None
     if metrics is not None:
         metric = next(iter(metrics.values())) if len(set(metrics.values())) == 1 else UNSAID
-    return Contents(path, kind, matrices, choose, of, labels, metric=metric)
+    return Contents(path, kind, matrices, choose, of, labels, metric=metric, of_items=True)
 
 
 def id_labels(ids: np.ndarray, source: str) -> Vocabulary:

@@ -72,14 +72,26 @@ def _whole(path: Path) -> Header | None:
     return header if needed <= path.stat().st_size else None
 
 
+def _is_empty(path: Path) -> bool:
+    """Whether a file is the header of an index to which nothing was added, and no more."""
+    with path.open("rb") as file:
+        data = file.read(_HEADER.size + 1)
+    if len(data) != _HEADER.size:
+        return False
+    base, _, count, record, label_at, vector_at, top, *_ = _HEADER.unpack(data)
+    return base == count == 0 and top == -1 and vector_at < label_at == record - 8
+
+
 def looks_like_hnswlib(path: Path, start: bytes, size: int) -> bool:
     """Whether a file begins with the header of an index: it has no magic number."""
-    return start[:8] == bytes(8) and _whole(path) is not None
+    return start[:8] == bytes(8) and (_whole(path) is not None or _is_empty(path))
 
 
 def read_hnswlib(path: Path) -> Contents:
     """The vectors of an index that was saved by hnswlib; deleted elements are left out."""
     header = _whole(path)
+    if header is None and _is_empty(path):
+        raise UncorkError(f"{path} is an index without vectors")
     if header is None:
         raise UncorkError(
             f"{path} is not an index of hnswlib, whatever its name: truncated or damaged"

@@ -10,7 +10,14 @@ from uncork.core.items import METRICS, Items
 from uncork.core.reading import Reading
 from uncork.core.words import ITEMS
 from uncork.loading.contents import Contents, Vocabulary
-from uncork.loading.source import Source, choose_rows, labelled, open_source, used_metric
+from uncork.loading.source import (
+    Source,
+    assumed_metric,
+    choose_rows,
+    labelled,
+    open_source,
+    used_metric,
+)
 
 
 def load_items(
@@ -69,7 +76,7 @@ def find_items(
         folded=choice.folded,
         labels_from=vocabulary.source if vocabulary.labels is not None else "",
         doubts=(*doubts, *choice.doubts),
-        notes=(*choice.notes, *vocabulary.notes),
+        notes=(*choice.notes, *assumed_metric(contents, metric), *vocabulary.notes),
         words=ITEMS.name,
     )
     try:

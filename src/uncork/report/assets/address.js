@@ -29,7 +29,7 @@ function replace(address) {
   try {
     history.replaceState(null, "", address);
   } catch {
-    // some browsers allow so many changes in a while, and no more
+    // inside another page, as trackers show it, there is none; and some browsers allow so many changes in a while
   }
 }
 

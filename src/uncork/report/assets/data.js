@@ -36,6 +36,7 @@ export class Classes {
   constructor(data) {
     useWords(data.words);
     this.name = data.name;
+    this.about = data.about; // of items under another metric: what each verdict says of them
     this.counts = data.counts;
     this.unknown = data.unknown;
     this.size = data.size;

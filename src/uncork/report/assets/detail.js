@@ -74,7 +74,8 @@ export class Detail {
       tied: "Equal to another class, weight for weight: it can share first place, never hold it alone.",
       undecided: "Nothing was proven about it" + (reason ? `: ${reason}` : "."),
     };
-    line.append(verdict === "undecided" ? texts[verdict] : say(texts[verdict]));
+    const own = classes.about && classes.about[verdict];
+    line.append(verdict === "undecided" ? texts[verdict] : own || say(texts[verdict]));
     return line;
   }
 
@@ -140,7 +141,7 @@ export class Detail {
     };
     const margin = classes.margins[row], verdict = classes.verdict(row);
     if (!Number.isNaN(margin)) add(verdict === "unargmaxable" ? "slack" : "margin", short(Math.abs(margin)));
-    if (classes.norms) add("length of its row", short(classes.norms[row]));
+    if (classes.norms) add(say("length of its row"), short(classes.norms[row]));
     if (outlook && !Number.isNaN(outlook.probability_upper[row])) {
       add("highest probability", range(outlook.probability_lower[row], outlook.probability_upper[row], percent), say("any input can give it"));
       if (outlook.best_rank_lower && !Number.isNaN(outlook.best_rank_lower[row])) {

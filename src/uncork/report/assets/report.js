@@ -11,6 +11,7 @@ import { element, labelNode, percent, say, short, whole } from "./text.js";
 const get = id => document.getElementById(id);
 const classes = new Classes(JSON.parse(get("data").textContent));
 const NAMES = { argmaxable: say("argmaxable"), unargmaxable: say("unargmaxable"), tied: "tied", undecided: say(classes.unknown) };
+const measured = !classes.about || classes.margins.some(Number.isFinite); // of a theorem there is no margin
 const FAST = 3e4; // classes up to which typing filters at once
 const FIRST = ["unargmaxable", "undecided", "tied"].find(name => classes.counts[name]) || "all";
 const ORDERED = FIRST === "unargmaxable" ? ["margin", 1] : ["class", 1];
@@ -28,11 +29,11 @@ function columns() {
     { key: "class", title: say("class"), track: "4.5rem", number: true, sortable: true },
     { key: "label", title: "label", track: "minmax(6rem, 1.1fr)", sortable: Boolean(classes.labels) },
     { key: "verdict", title: "verdict", track: "9.5rem", sortable: true },
-    { key: "margin", title: "margin", track: "7rem", number: true, sortable: true },
+    ...(measured ? [{ key: "margin", title: "margin", track: "7rem", number: true, sortable: true }] : []),
     ...(classes.norms ? [{ key: "norm", title: say("row length"), track: "6rem", number: true, sortable: true }] : []),
     ...(outlook ? [{ key: "probability", title: "highest probability", track: "8.5rem", number: true, sortable: true }] : []),
     ...(outlook && outlook.best_rank_lower ? [{ key: "rank", title: "best rank", track: "6rem", number: true, sortable: true }] : []),
-    { key: "by", title: "mixture, or next in line", track: "minmax(8rem, 2fr)" },
+    { key: "by", title: classes.about ? "next in line" : "mixture, or next in line", track: "minmax(8rem, 2fr)" },
   ];
 }
 
@@ -91,8 +92,8 @@ function refresh(keepPlace = false) {
   table.show(rows, order, keepPlace);
   const sort = orderText(order);
   putInAddress({ show: filter === FIRST ? "" : filter, sort: sort === orderText(ORDERED) ? "" : sort, search: sought.trim() });
-  get("found").textContent = sought.trim() ? `${whole(rows.length)} of ${whole(every.length)}` : say(`${whole(every.length)} classes`);
-  get("about").textContent = say(ABOUT[filter] || ABOUT.all);
+  get("found").textContent = sought.trim() ? `${whole(rows.length)} of ${whole(every.length)}` : say(`${whole(every.length)} ${every.length === 1 ? "class" : "classes"}`);
+  get("about").textContent = classes.about ? classes.about[filter] || classes.about.all : say(ABOUT[filter] || ABOUT.all);
   get("filter").value = filter;
   get("sort").value = order.join(" ");
   for (const tile of get("tiles").children) tile.setAttribute("aria-pressed", String(tile.dataset.name === filter));
@@ -189,7 +190,7 @@ function takers() {
 function charts() {
   const opened = row => open(classes.ids[row]), hint = get("hint");
   const made = [];
-  if (classes.norms) {
+  if (classes.norms && measured) {
     made.push(new Scatter("Length of the row against margin", "lost classes below the line", classes,
       { across: classes.norms, acrossTitle: "length of the class's row", hint, opened }));
   }
@@ -198,8 +199,10 @@ function charts() {
     made.push(new Scatter("Length of the row against best rank", "the highest place that some input gives it", classes,
       { across: classes.norms, acrossTitle: "length of the class's row", hint, opened, up: bestRanks(ranks), upTitle: "best rank" }));
   }
-  made.push(new Scatter("Where in the vocabulary", "class number against margin", classes,
-    { across: classes.ids, acrossTitle: "class", hint, opened }));
+  if (measured) {
+    made.push(new Scatter("Where in the vocabulary", "class number against margin", classes,
+      { across: classes.ids, acrossTitle: "class", hint, opened }));
+  }
   if (classes.margins.some(Number.isFinite)) {
     made.push(new Histogram("Margins", "how many classes have which", classes, { values: classes.margins, signed: true, acrossTitle: "margin" }));
   }

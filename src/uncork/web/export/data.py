@@ -17,10 +17,18 @@ from uncork.auditing import Audit
 from uncork.auditing.certify.verify import verify
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
+from uncork.core.items import Items
 from uncork.core.reading import Reading
 from uncork.loading.hugging_face.hub_address import is_address
 from uncork.report.data import report_data
-from uncork.report.rows import Shown, Summary, add_details, base_name, shown_mixtures
+from uncork.report.rows import (
+    Shown,
+    Summary,
+    add_details,
+    add_next,
+    base_name,
+    shown_mixtures,
+)
 from uncork.store import Store, StoredAudit
 from uncork.web.classes import described_odd, figure_dots
 from uncork.web.stored import plain_audit, shown_stored, summary
@@ -101,13 +109,16 @@ def audit_data(store: Store, audit: StoredAudit, cache: WeightsCache) -> dict[st
     shown = shown_stored(store, audit, cache)
     certified = False
     try:
-        head = cache.of(audit).head
-        proven = _certified(shown, audit, head, cache)
+        rows = cache.of(audit).rows
+        proven = _certified(shown, audit, rows, cache)
         certified = proven is not None
         if proven is not None:
             shown.mixtures = shown_mixtures(proven)
             shown.margins = proven.proofs.margins[shown.ids]
-        add_details(shown, proven, head)
+        if isinstance(rows, Head):
+            add_details(shown, proven, rows)
+        else:
+            add_next(shown, rows)
         weights = ""
     except Unavailable:
         weights = "they were not at hand when these pages were made"
@@ -128,14 +139,19 @@ def audit_data(store: Store, audit: StoredAudit, cache: WeightsCache) -> dict[st
     return data
 
 
-def _certified(shown: Shown, audit: StoredAudit, head: Head, cache: WeightsCache) -> Audit | None:
+def _certified(
+    shown: Shown, audit: StoredAudit, rows: Head | Items, cache: WeightsCache
+) -> Audit | None:
     """The audit in its certificates, if they are at hand, all hold, and say what the store says."""
     found = cache.certificates(audit)
     if found is None or not np.array_equal(found.proofs.verdicts[shown.ids], shown.verdicts):
         return None
-    head = head.replace(domain=found.domain)
+    if isinstance(rows, Head):
+        rows = rows.replace(domain=found.domain)
     try:
-        holds = verify(found, head, device="cpu").ok
+        holds = verify(found, rows, device="cpu").ok
     except UncorkError:
         return None
-    return dataclasses.replace(found, head=head) if holds else None
+    if not holds:
+        return None
+    return dataclasses.replace(found, head=rows) if isinstance(rows, Head) else found

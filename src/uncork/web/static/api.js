@@ -41,9 +41,9 @@ export function domainNode(text) {
   const box = /^box:(-?[\d.]+|-inf),([\d.]+|inf)$/.exec(text), ball = /^ball:([\d.]+)$/.exec(text);
   let words = null;
   const number = value => Number(value).toLocaleString("en", { maximumFractionDigits: 6 }).replace("-", "−");
-  if (text === "unbounded") words = "every input";
+  if (text === "unbounded") words = say("every input");
   else if (ball) words = "length at most " + number(ball[1]);
-  else if (box && box[2] === "inf") words = box[1] === "-inf" ? "every input" : "at least " + number(box[1]);
+  else if (box && box[2] === "inf") words = box[1] === "-inf" ? say("every input") : "at least " + number(box[1]);
   else if (box && box[1] !== "-inf") words = "-" + box[2] === box[1] ? "within ±" + number(box[2]) : `${number(box[1])} to ${number(box[2])}`;
   const node = words === null ? labelNode(text, 40) : element("span", "", words);
   node.title = text.slice(0, 200);

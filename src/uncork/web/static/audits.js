@@ -10,6 +10,7 @@ const COLUMNS = [
   ["unargmaxable", "never first", "number"], ["share", "share", "number optional"], ["tied", "tied", "number spare"],
   ["undecided", "undecided", "number spare"], [null, "inputs", "spare"], ["created", "audited (UTC)", "spare"],
 ];
+const COMPARED = { cosine: "compared by cosine", euclidean: "compared by Euclidean distance" };
 const PAGE = 100;
 const chosen = new Set();
 const NEWEST = ["created", -1];
@@ -48,7 +49,7 @@ function row(audit) {
   });
   const name = link(places.audit(audit.id), labelNode(audit.name, 60));
   const sub = element("span", "sub");
-  sub.append(...(audit.group ? [labelNode(audit.group, 40), ", "] : []), `audit ${audit.id}, ${audit.has_bias ? "with bias" : "no bias"}`);
+  sub.append(...(audit.group ? [labelNode(audit.group, 40), ", "] : []), `audit ${audit.id}, ${COMPARED[audit.metric] || (audit.has_bias ? "with bias" : "no bias")}`);
   const narrow = element("span", "sub narrow");
   narrow.append(domainNode(audit.domain), ", ", element("span", "when", when(audit.created)));
   if (audit.weight) sub.append(", ", labelNode(audit.weight, 60));

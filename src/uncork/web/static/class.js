@@ -64,21 +64,22 @@ async function showOutlook(section) {
 async function load() {
   // What is stored is there at once; the proof is made anew and takes a moment.
   const { items } = await ask(`/api/audits/${page.audit}/classes`, { after: page.class - 1, limit: 1 });
-  get("class").prepend(...heading({ ...items[0], audit: page.audit }, "big-label"));
+  get("class").prepend(...heading({ ...items[0], audit: page.audit }, "big-label", page.about));
   const detail = await ask(`/api/audits/${page.audit}/classes/${page.class}`);
   if (detail.label) document.title = detail.label.slice(0, 40) + " · uncork";
   const proof = element("section"), near = element("section"), halves = element("div", "halves");
   proof.append(...proofNodes(detail, "h2"));
   near.append(...nearestNodes(detail, "h2"));
-  if (detail.row_length !== null) near.append(element("p", "soft", `The length of its own row is ${short(detail.row_length)}.`));
-  if (detail.weights) near.append(element("p", "soft", `Nearest rows need the weights: ${detail.weights}.`));
+  if (detail.row_length !== null) near.append(element("p", "soft", say("The length of its own row is ") + short(detail.row_length) + "."));
+  if (detail.weights) near.append(element("p", "soft", `${say("Nearest rows")} need the weights: ${detail.weights}.`));
   halves.append(proof, near);
   const steps = element("p", "print-hidden");
   if (page.class > 0) steps.append(link(places.classOf(page.audit, page.class - 1), say("Previous class")), " · ");
   steps.append(link(places.inReport(page.audit, page.class), "In the report"), " · ", link(places.classOf(page.audit, page.class + 1), say("Next class")));
   const nearness = element("section"), moved = element("section", "print-hidden");
-  get("class").replaceChildren(...heading(detail, "big-label"), halves, nearness, moved, history(detail), steps);
-  if (!LIVE) nearness.append(element("p", "soft", NOT_HERE));
+  get("class").replaceChildren(...heading(detail, "big-label", page.about), halves, nearness, moved, history(detail), steps);
+  if (page.about) moved.remove(); // items that are first by a theorem: no row of theirs has a bias
+  else if (!LIVE) nearness.append(element("p", "soft", NOT_HERE));
   else if (!page.local) moved.append(element("p", "soft", "Its row cannot be moved here: other machines can reach this server, and an answer costs seconds of its processor."));
   else moving(moved, page).catch(error => failed(moved, error));
   if (LIVE && (detail.check.verdict ?? detail.verdict) === "unargmaxable") await showOutlook(nearness);

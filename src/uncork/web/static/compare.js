@@ -107,6 +107,7 @@ function summary(result) {
   const careful = [[TITLES[another][0], before], [TITLES[another][1], after]].flatMap(([title, audit]) => audit.doubts.map(
     text => `Careful, ${title}: ${text}`));
   if (before.domain !== after.domain) careful.push("Careful: the two were audited with different inputs, so verdicts may differ for that reason alone.");
+  if (before.metric !== after.metric) careful.push("Careful: the two compare by different metrics.");
   get("doubts").replaceChildren(...careful.map(text => element("p", "careful", text)));
   get("found").textContent = `classes matched by ${result.matched_by === "label" ? "label" : "number"}`;
   const same = before.fingerprint === after.fingerprint;

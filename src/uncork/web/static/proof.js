@@ -31,8 +31,8 @@ function title(detail, className) {
   return place;
 }
 
-/** Label and verdict: what the weights prove where they were asked, else what is stored. */
-export function heading(detail, className) {
+/** Label and verdict: what the weights prove where they were asked, else what is stored. `about` says what a verdict means of items under another metric. */
+export function heading(detail, className, about = null) {
   const nodes = [], { check } = detail;
   if (detail.label !== null) {
     nodes.push(title(detail, className));
@@ -41,7 +41,7 @@ export function heading(detail, className) {
   if (check?.holds === false) nodes.push(element("p", "careful", check.text));
   const verdict = check?.verdict && check.verdict !== "undecided" ? check.verdict : detail.verdict;
   const line = element("p", "statement");
-  line.append(element("i", "dot " + verdict), say(STATEMENTS[verdict](check?.margin ?? detail.margin ?? NaN)));
+  line.append(element("i", "dot " + verdict), about?.[verdict] ?? say(STATEMENTS[verdict](check?.margin ?? detail.margin ?? NaN)));
   nodes.push(line);
   if (check && check.holds !== false) nodes.push(element("p", "soft", check.text));
   if (detail.reason) nodes.push(element("p", "soft", detail.reason));
@@ -57,7 +57,7 @@ export function classList(audit, entries, value, write, kind) {
       const to = link(places.classOf(audit, entry.class), className(entry.label, entry.class));
       name.append(element("i", "dot " + entry.verdict), to);
     } else name.append(className(entry.label, entry.class));
-    if (entry.label !== null) name.append(element("small", "", "class " + whole(entry.class)));
+    if (entry.label !== null) name.append(element("small", "", say("class ") + whole(entry.class)));
     item.append(name, element("span", "value", write(value(entry))));
     if (kind && most > 0) {
       const measure = element("i", "measure " + kind);

@@ -21,8 +21,9 @@ const COLUMNS = [
   { key: "class", title: say("class"), track: "4.5rem", number: true, sortable: true },
   { key: "label", title: "label", track: "minmax(6rem, 1.1fr)", sortable: true },
   { key: "verdict", title: "verdict", track: "9.5rem", sortable: true },
-  { key: "margin", title: "margin", track: "7rem", number: true, sortable: true },
-  { key: "by", title: "mixture", track: "minmax(8rem, 2fr)" },
+  // Of items that are first by a theorem there is no margin, and no mixture.
+  ...(audit.about ? [] : [{ key: "margin", title: "margin", track: "7rem", number: true, sortable: true }]),
+  { key: "by", title: audit.about ? "why" : "mixture", track: "minmax(8rem, 2fr)" },
 ];
 
 /** Whether that is something to show: a verdict, a kind of odd row, all. */
@@ -103,8 +104,8 @@ async function refresh(keepPlace = false) {
   rows = new Pages(query, first);
   table.show(rows, order, keepPlace);
   const every = filter === "all" ? audit.size : audit.counts[filter];
-  get("found").textContent = sought && every !== undefined ? `${whole(rows.length)} of ${whole(every)}` : say(`${whole(rows.length)} classes`);
-  get("about").textContent = say(ABOUT[filter] || ABOUT.all);
+  get("found").textContent = sought && every !== undefined ? `${whole(rows.length)} of ${whole(every)}` : say(`${whole(rows.length)} ${rows.length === 1 ? "class" : "classes"}`);
+  get("about").textContent = audit.about ? audit.about[filter] || audit.about.all : say(ABOUT[filter] || ABOUT.all);
   get("filter").value = filter;
   get("sort").value = order.join(" ");
   for (const tile of get("tiles").children) tile.setAttribute("aria-pressed", String(tile.dataset.name === filter));
@@ -141,11 +142,11 @@ async function open(id, place = -1) {
   const dialog = get("detail"), bar = element("div", "detail-bar"), close = button("Close", () => dialog.close());
   const content = element("div"), everything = element("p"), known = place >= 0 ? rows.at(place) : undefined;
   opened = id;
-  bar.append(element("span", "", "class " + whole(id)), button("Previous", place < 0 ? null : step(place - 1)), button("Next", place < 0 ? null : step(place + 1)), close);
+  bar.append(element("span", "", say("class ") + whole(id)), button("Previous", place < 0 ? null : step(place - 1)), button("Next", place < 0 ? null : step(place + 1)), close);
   everything.append(link(places.classOf(audit.audit, id), say("Everything about this class")));
-  const title = element("h2", "sr-only", "Class " + whole(id));
+  const title = element("h2", "sr-only", say("Class ") + whole(id));
   title.id = "detail-title";
-  if (known) content.append(...heading(known, "detail-label"));
+  if (known) content.append(...heading(known, "detail-label", audit.about));
   dialog.replaceChildren(bar, title, content, everything);
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
@@ -155,7 +156,7 @@ async function open(id, place = -1) {
   try {
     const detail = await ask(`${api}/classes/${id}`);
     if (opened !== id) return; // another class was opened meanwhile
-    content.replaceChildren(...heading(detail, "detail-label"), ...proofNodes(detail), ...nearestNodes(detail));
+    content.replaceChildren(...heading(detail, "detail-label", audit.about), ...proofNodes(detail), ...nearestNodes(detail));
   } catch (error) {
     content.replaceChildren(element("p", "", `This could not be read: ${error.message}.`));
   }
@@ -178,9 +179,9 @@ async function charts() {
   const [norms, numbers] = await Promise.all([dots("norm"), dots("class")]);
   const scatter = (title, note, from, acrossTitle) => new Scatter(title, note, from,
     { across: from.across, acrossTitle, hint, opened: row => open(from.ids[row]) });
-  if (norms) made.push(scatter("Length of the row against margin", "lost classes below the line", norms, "length of the class's row"));
-  made.push(scatter("Where in the vocabulary", "class number against margin", numbers, "class"));
-  if (numbers.margins.some(Number.isFinite)) {
+  if (norms && !audit.about) made.push(scatter("Length of the row against margin", "lost classes below the line", norms, "length of the class's row"));
+  if (!audit.about) made.push(scatter("Where in the vocabulary", "class number against margin", numbers, "class"));
+  if (!audit.about && numbers.margins.some(Number.isFinite)) {
     made.push(new Histogram("Margins", "how many classes have which", numbers, { values: numbers.margins, signed: true, acrossTitle: "margin" }));
   }
   if (norms) made.push(new Histogram("Lengths of rows", "how many classes have which", norms, { values: norms.across, signed: false, acrossTitle: "length" }));
@@ -201,7 +202,7 @@ async function oddRows() {
     first.append(element("b", "", whole(kind.count)), kind.name);
     const groups = kind.groups > 1 ? ` in ${whole(kind.groups)} groups` : "";
     for (const [id, label] of kind.first) few.append(className(label, id, 12), "  ");
-    made.append(first, element("span", "", kind.lost ? `${whole(kind.lost)} of them never the argmax${groups}` : `none of them lost${groups}`), few);
+    made.append(first, element("span", "", kind.lost ? say(`${whole(kind.lost)} of them never the argmax${groups}`) : `none of them lost${groups}`), few);
     made.addEventListener("click", () => {
       choose(kind.kind);
       get("classes").scrollIntoView({ block: "start" });

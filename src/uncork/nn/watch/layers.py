@@ -1,0 +1,61 @@
+"""The weight and the bias of what is watched: a torch module, a Keras layer, or a function."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from uncork.core.errors import UncorkError
+from uncork.nn._torch import torch
+
+Tensor = torch.Tensor
+_INSTEAD = "give a function that returns the weight (classes × features) and the bias or None"
+
+
+def parameters(layer: Any) -> tuple[Tensor, Tensor | None]:
+    """Weight (C, d) and bias (C,) or None, as they are now, where they are."""
+    if _is_keras(layer):
+        weight, bias = _of_keras(layer)
+    elif isinstance(layer, torch.nn.Module):
+        weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
+    else:
+        weight, bias = layer()
+    if not isinstance(weight, Tensor):
+        raise UncorkError(f"{type(layer).__name__} has no weight to watch")
+    if weight.ndim != 2:
+        raise UncorkError(
+            f"the weight to watch has shape {tuple(weight.shape)}: expected classes × features"
+        )
+    return weight.detach(), None if bias is None else bias.detach()
+
+
+def _is_keras(layer: Any) -> bool:
+    """Whoever has a layer of Keras has imported it; with its torch backend it is a module too."""
+    keras = sys.modules.get("keras")
+    return keras is not None and isinstance(layer, keras.layers.Layer)
+
+
+def _of_keras(layer: Any) -> tuple[Tensor, Tensor | None]:
+    """Of a Dense layer, whose kernel has a column a class; others order theirs as they like."""
+    name = type(layer).__name__
+    if not isinstance(layer, sys.modules["keras"].layers.Dense):
+        raise UncorkError(f"of Keras's layers a Dense one is watched, not {name}: {_INSTEAD}")
+    if getattr(layer, "quantization_mode", None) is not None:
+        raise UncorkError(f"the kernel of this {name} layer is stored as codes: {_INSTEAD}")
+    if not layer.built:
+        raise UncorkError(f"this {name} layer has no kernel yet: build the model first")
+    return _tensor(layer.kernel).T, None if layer.bias is None else _tensor(layer.bias)
+
+
+def _tensor(value: Any) -> Tensor:
+    """A variable of any backend. What is not torch's is copied to main memory."""
+    value = getattr(value, "value", value)
+    if callable(value):  # a tf.Variable's
+        value = value()
+    if isinstance(value, Tensor):
+        return value.detach()
+    array = np.array(value)
+    # bfloat16 is no type of NumPy's own; float32 holds it exactly.
+    return torch.from_numpy(array if array.dtype.kind == "f" else array.astype(np.float32))
