@@ -138,6 +138,10 @@ PADDLE = Format(
     (".pdmodel", ".pdiparams"), by_name=True,
     looks=_asking(f"{_HERE}.paddle.file:looks_like_paddle"),
 )  # fmt: skip
+PADDLE_VARIABLES = Format(
+    "paddle variables", f"{_HERE}.paddle.variables:read_variables", "Paddle's variables",
+    looks=_asking(f"{_HERE}.paddle.variables:looks_like_variable"),
+)  # fmt: skip
 TENSORFLOW = Format(
     "tensorflow", f"{_HERE}.tensorflow.file:read_tensorflow", "TensorFlow SavedModels and .pb",
     looks=_asking(f"{_HERE}.tensorflow.file:looks_like_tensorflow"),
@@ -221,6 +225,7 @@ FORMATS = [
     COREML,
     TESSERACT,
     PADDLE,
+    PADDLE_VARIABLES,
     TENSORFLOW,
     CHECKPOINT,
     TENSORFLOW_JS,
