@@ -82,9 +82,10 @@ class MLflow:
     def begin(self) -> None:
         mlflow = _imported("mlflow", "mlflow")
         self._client = self._client or mlflow.MlflowClient()
-        # As mlflow.log_metric does, a run is started where none is.
-        run = None if self._given else mlflow.active_run() or mlflow.start_run()
-        self._run = self._given or run.info.run_id
+        if self._given is None:  # as mlflow.log_metric does, a run is started where none is
+            self._run = (mlflow.active_run() or mlflow.start_run()).info.run_id
+        else:
+            self._run = self._given
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         metric = importlib.import_module("mlflow.entities").Metric
