@@ -71,6 +71,13 @@ class Box(Domain):
         shape = (features,)
         return np.broadcast_to(self.lower, shape), np.broadcast_to(self.upper, shape)
 
+    @property
+    def is_box(self) -> bool:
+        return True
+
+    def sides(self, features: int) -> tuple[np.ndarray, np.ndarray] | None:
+        return self.bounds(features)
+
     def contains(self, x: np.ndarray, tolerance: float = 0.0) -> np.ndarray:
         low, high = self.lower, self.upper
         if tolerance:

@@ -7,6 +7,7 @@ it makes a class the argmax still holds.
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +21,7 @@ from uncork.domain.members import Stored, Storing, digest_of
 from uncork.domain.outline import Outline
 from uncork.domain.protocol import Domain, register
 
+_OUTWARDS = 2.0**-20  # far more than a few roundings
 _LEAST_TOLERANCE = 1e-9  # whether x = A u has a solution is asked in floats
 
 
@@ -204,6 +206,14 @@ class LayerNorm(_Norm):
         self, gain: Any = None, offset: Any = None, *, features: int | None = None
     ) -> None:
         super().__init__(gain, offset, features)
+
+    def sides(self, features: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Numbers with the mean 0 and the mean square 1 or less lie within √(d − 1)."""
+        gain = np.ones(features) if self.gain is None else np.asarray(self.gain)
+        offset = np.zeros(features) if self.offset is None else np.asarray(self.offset)
+        reach = np.abs(gain) * math.sqrt(features - 1) * (1 + _OUTWARDS)
+        slack = _OUTWARDS * np.abs(offset) + TINY
+        return offset - reach - slack, offset + reach + slack
 
 
 @register

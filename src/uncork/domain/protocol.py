@@ -132,6 +132,16 @@ class Domain:
         return False
 
     @property
+    def is_box(self) -> bool:
+        """Whether it is all of what its `sides` allow."""
+        return False
+
+    def sides(self, features: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """The least and the largest value of each feature, rounded outwards: (d,), (d,). None where
+        the set has no quick answer."""
+        return None
+
+    @property
     def is_everything(self) -> bool:
         """Whether every input lies in the domain."""
         return False

@@ -98,8 +98,8 @@ def _tasks(file: Path, number: int, entry: Any, defaults: Mapping[str, Any]) -> 
 def _options(file: Path, where: str, table: Any, extra: set[str]) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise UncorkError(f"manifest {file}: {where} is not a table")
-    table = {key: value for key, value in table.items() if not key.startswith(_NOTES)}
-    for key, value in table.items():
+    own: dict[str, Any] = {k: v for k, v in table.items() if not k.startswith(_NOTES)}
+    for key, value in own.items():
         if key in extra:
             continue
         if key not in OPTIONS:
@@ -109,7 +109,7 @@ def _options(file: Path, where: str, table: Any, extra: set[str]) -> dict[str, A
         right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
         if not right:
             raise UncorkError(f"manifest {file}: {where}: {key} = {value!r} has the wrong type")
-    return table
+    return own
 
 
 def _check_values(file: Path, where: str, options: Mapping[str, Any]) -> None:

@@ -142,7 +142,7 @@ def _batch_norm(known: Known, component: Component, name: str) -> Known:
         raise Stopped(f"BatchNorm ({name}) has statistics that are not finite")
     assumed = _with(known, _TESTING)
     domain = known.domain
-    if domain is None or isinstance(domain, Box):
+    if domain is None or domain.is_box:
         lower, upper = _sides(known, features)
         with np.errstate(all="ignore"):
             ends = lower * scale + offset, upper * scale + offset
@@ -162,15 +162,17 @@ def _batch_norm(known: Known, component: Component, name: str) -> Known:
 def _sides(known: Known, features: int) -> tuple[np.ndarray, np.ndarray]:
     if known.sides is not None:
         return np.full(features, known.sides[0]), np.full(features, known.sides[1])
-    assert isinstance(known.domain, Box)
-    return known.domain.bounds(features)
+    assert known.domain is not None
+    found = known.domain.sides(features)
+    assert found is not None
+    return found
 
 
 def _beside(known: Known, frames: int, features: int) -> Known:
     """The same for rows of several frames, one beside the other."""
     if frames == 1:
         return known
-    if known.domain is not None and not isinstance(known.domain, Box):
+    if known.domain is not None and not known.domain.is_box:
         raise Stopped(f"the head takes {frames} frames of {known.what}")
     lower, upper = _sides(known, features // frames)
     found = Box(np.tile(lower, frames), np.tile(upper, frames))

@@ -7,14 +7,13 @@ The ranges hold with float32's rounding, but for that inside a LayerNorm, which 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from uncork.core.text import printable
-from uncork.domain import Box, LayerNorm
+from uncork.domain import Box
 from uncork.loading.arriving.activation_ranges import MORE_RANGES, MOST_TERMS, computed
 from uncork.loading.arriving.known import Known, Stopped, layer_norm
 from uncork.loading.spacy.head import PASSING
@@ -133,15 +132,11 @@ def _norm(layer: Layer) -> Known:
 def sides(known: Known) -> tuple[np.ndarray, np.ndarray]:
     """The least and the largest value of each feature: (d,), (d,)."""
     domain = known.domain
-    if isinstance(domain, LayerNorm):
-        # Numbers with the mean 0 and the mean square 1 or less lie within √(d − 1).
-        gain, offset = np.asarray(domain.gain), np.asarray(domain.offset)
-        reach = np.abs(gain) * math.sqrt(gain.size - 1) * (1 + 2.0**-20)
-        slack = 2.0**-20 * np.abs(offset)
-        return offset - reach - slack, offset + reach + slack
-    if isinstance(domain, Box) and domain.lower.ndim:
-        return domain.lower, domain.upper
-    raise Stopped(f"{known.what} gives no range for each feature")
+    features = None if domain is None else domain.features
+    found = None if domain is None or features is None else domain.sides(features)
+    if found is None:
+        raise Stopped(f"{known.what} gives no range for each feature")
+    return found
 
 
 def _ranged(known: Known, what: str, lower: np.ndarray, upper: np.ndarray) -> Known:
