@@ -1,6 +1,6 @@
 """Watching a head while it trains: how many classes can no longer be the argmax, and which?
 
-In a loop of one's own, and in what trains for one::
+In a loop of one's own, and in what trains for one:
 
     watch = uncork.nn.Watch(model.lm_head, every=100, share=0.01)
     for batch in batches:                        # a loop of one's own
