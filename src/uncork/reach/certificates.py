@@ -213,7 +213,7 @@ def _follows(claim: int, yes: bool, no: bool) -> bool:
 def _lower(certifier: Certifier, claimed: BestRank, k: int, own: np.ndarray) -> int:
     t, cases = int(claimed.classes[k]), claimed.cases[k]
     if claimed.by_planes(k):  # all planes once more
-        found = depth(certifier, t, own)
+        found = depth(certifier, t, own, enough=max(int(claimed.lower[k]) - 1, 1))
         return 0 if found is None else 1 + found.least
     if cases is not None:
         return 1 + cases_bound(certifier, t, cases)

@@ -3,7 +3,7 @@
 A class that can be first is among the first k for every k. For the others an input is sought at
 which few are above: the class's own whitened row, moved away from those that are, all classes at
 once; the count there is proven. Those that it leaves beyond some k are asked about one by one
-(`rank`), up to a limit; the rest stay open, and are counted as that.
+(`rank`), up to a limit; the rest stay open, and are counted as that. Notes say why.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.progress import Progress, progress_bar
 from uncork.reach.bounds.rank import ranks_at
-from uncork.reach.rank import best_rank
+from uncork.reach.rank import BestRank, Interrupted, best_rank
 
 _STEPS = 12
 _BYTES = 64 << 20
@@ -38,6 +38,8 @@ class FirstPlaces:
     classes: np.ndarray  # (n,) those that cannot
     lower: np.ndarray  # (n,)
     upper: np.ndarray  # (n,)
+    notes: tuple[str, ...] = ()  # why some stay open, where a limit or Ctrl-C is the reason
+    interrupted: bool = False
 
     def never(self, k: int) -> np.ndarray:
         """The classes proven never to be among the first k."""
@@ -66,7 +68,8 @@ def first_places(
     progress: bool | Progress = False,
     most_asked: int = MOST_ASKED,
 ) -> FirstPlaces:
-    """Say of every class that an audit decided whether it is ever among the first k."""
+    """Say of every class that an audit decided whether it is ever among the first k. Ctrl-C ends
+    the work, and the bounds until then are what is returned."""
     if not places or min(places) < 1:
         raise UncorkError("places are counted from one: give one or more of them")
     lost = audit.unargmaxable
@@ -76,25 +79,63 @@ def first_places(
     upper = np.full(len(lost), head.classes, dtype=np.int64)
     if not len(lost):
         return FirstPlaces(wanted, first, lost, lower, upper)
-    backend = Backend(choose_backend("cpu", jobs).jobs, np.float64)
+    notes: list[str] = []
+    interrupted = False
     with progress_bar(progress) as bar, np.errstate(all="ignore"):
-        groups = equal_classes(head)
-        equals = {int(i): g for g in groups for i in g.tolist()}
-        certifier = Certifier(head, audit.domain, backend)
-        inputs = _inputs(Space(head, audit.domain, backend, groups), lost, bar)
-        upper = np.minimum(upper, ranks_at(certifier, lost, inputs, equals))
-        left = np.flatnonzero(upper > wanted[0])
-        if wanted[0] == 1:  # settled by the audit
-            left = np.flatnonzero(upper > wanted[min(1, len(wanted) - 1)])
-        left = left[np.argsort(-upper[left], kind="stable")][:most_asked]
-        if len(left):
-            found = best_rank(
-                head, lost[left], domain=audit.domain, top=wanted[-1], hints=inputs[left],
-                audit=audit, jobs=jobs, progress=bar,
-            )  # fmt: skip
-            lower[left] = np.maximum(lower[left], found.lower)
-            upper[left] = np.minimum(upper[left], found.upper)
-    return FirstPlaces(wanted, first, lost, lower, upper)
+        try:
+            notes += _bound(head, audit, wanted, (lower, upper), jobs, most_asked, bar)
+        except KeyboardInterrupt:
+            interrupted = True
+            notes.append("interrupted: these are the bounds until then")
+    return FirstPlaces(wanted, first, lost, lower, upper, tuple(notes), interrupted)
+
+
+def _bound(
+    head: Head,
+    audit: Audit,
+    wanted: tuple[int, ...],
+    bounds: tuple[np.ndarray, np.ndarray],
+    jobs: int | None,
+    most_asked: int,
+    bar: Progress,
+) -> list[str]:
+    """Bring the bounds of the lost classes together, in place, as far as what is asked needs it;
+    returns why they may still differ."""
+    lost, (lower, upper) = audit.unargmaxable, bounds
+    backend = Backend(choose_backend("cpu", jobs).jobs, np.float64)
+    groups = equal_classes(head)
+    equals = {int(i): g for g in groups for i in g.tolist()}
+    certifier = Certifier(head, audit.domain, backend)
+    inputs = _inputs(Space(head, audit.domain, backend, groups), lost, bar)
+    upper[:] = np.minimum(upper, ranks_at(certifier, lost, inputs, equals))
+    left = np.flatnonzero(upper > wanted[0])
+    if wanted[0] == 1:  # settled by the audit
+        left = np.flatnonzero(upper > wanted[min(1, len(wanted) - 1)])
+    left = left[np.argsort(-upper[left], kind="stable")]
+    notes = []
+    if len(left) > most_asked:
+        notes.append(
+            f"{len(left) - most_asked:,} were only screened: at most {most_asked:,} are asked "
+            "about one by one"
+        )
+    left = left[:most_asked]
+    if not len(left):
+        return notes
+
+    def take(found: BestRank) -> None:
+        lower[left] = np.maximum(lower[left], found.lower)
+        upper[left] = np.minimum(upper[left], found.upper)
+
+    try:
+        found = best_rank(
+            head, lost[left], domain=audit.domain, top=wanted, hints=inputs[left], audit=audit,
+            jobs=jobs, progress=bar,
+        )  # fmt: skip
+    except Interrupted as stopped:
+        take(stopped.found)
+        raise
+    take(found)
+    return notes + list(found.notes)
 
 
 def _inputs(space: Space, classes: np.ndarray, bar: Progress) -> np.ndarray:

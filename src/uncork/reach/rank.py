@@ -22,7 +22,9 @@ are at or above it. The number of cases grows as (features + 1)ᵏ at worst; on 
 the gap that disjoint mixtures leave.
 
 Heads of two to four features whose classes are not too many are decided exactly, by going through
-all planes on which classes tie (`bounds.planes`).
+all planes on which classes tie (`bounds.planes`). Where only some places are asked about, that is
+done for the classes that mixtures leave open. Planes and cases of one call have a limit; what it
+leaves as bounds is said in the result's notes.
 
 Only what the certifier accepts is counted (`bounds.rank`).
 """
@@ -30,7 +32,7 @@ Only what the certifier accepts is counted (`bounds.rank`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,7 +50,7 @@ from uncork.core.class_ids import class_ids
 from uncork.core.head import Head
 from uncork.core.progress import Progress, progress_bar
 from uncork.domain import Domain
-from uncork.reach.bounds.planes import depth
+from uncork.reach.bounds.planes import can_enumerate, depth, work_of
 from uncork.reach.bounds.rank import Cases, cases_bound, holds, own_head, rank_at
 from uncork.reach.limits import check_sizes
 from uncork.reach.searched_head import SearchedHead
@@ -75,6 +77,9 @@ _GROUP_BYTES = 64 << 20  # rows of groups solved in one go
 # Branching
 _BRANCHED = 4  # widths: heads of so few features are also branched on
 _NODES = 1500
+_ALL_NODES = 1 << 24  # cases of all classes of a call × classes of the head
+# Planes
+_ALL_PLANES = 1 << 38  # of all classes of a call × classes of the head: some minutes
 # Proving
 _BULK = 1e-3  # the share of a mixture that is spread over its classes
 _EXACT = 4000  # numbers in the rows of a mixture that is also sought exactly
@@ -92,6 +97,7 @@ class BestRank:
     mixtures: list[list[Mixture]] = field(default_factory=list)  # disjoint, lower − 1 of them
     cases: list[Cases | None] = field(default_factory=list)  # where these prove `lower` instead
     planes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))  # or all planes do
+    notes: tuple[str, ...] = ()  # why bounds differ, where a limit is the reason
 
     def by_planes(self, k: int) -> bool:
         """Whether the lower bound of the k-th class rests on going through all planes."""
@@ -102,12 +108,20 @@ class BestRank:
         return self.classes[self.lower > k]
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while ranks are sought; `found` holds what was proven until then."""
+
+    def __init__(self, found: BestRank) -> None:
+        super().__init__("interrupted")
+        self.found = found
+
+
 def best_rank(
     head: Head,
     classes: Sequence[int] | np.ndarray | None = None,
     *,
     domain: Domain | None = None,
-    top: int | None = None,
+    top: int | Sequence[int] | None = None,
     hints: np.ndarray | None = None,
     audit: Audit | None = None,
     jobs: int | None = None,
@@ -115,16 +129,18 @@ def best_rank(
 ) -> BestRank:
     """Bounds on the best rank of each class over the domain.
 
-    `top` asks only whether classes are ever in the top k: the search for mixtures stops once that
-    is known. `hints` (n, latent) are inputs to begin at, such as those of `highest_probability`; an
-    `audit` gives witnesses of argmaxable classes.
+    `top` asks only whether classes are ever in the top k, for one k or several: the search stops
+    once that is known. Ctrl-C raises `Interrupted` with the bounds so far. `hints` (n, latent) are
+    inputs to begin at, such as those of `highest_probability`; an `audit` gives witnesses of
+    argmaxable classes.
     """
     asked = class_ids(head.classes, classes)
     check_sizes(head, small=False)
     domain = head.domain if domain is None else domain
     backend = Backend(choose_backend("cpu", jobs).jobs, np.float64)
     with progress_bar(progress) as bar, np.errstate(all="ignore"):
-        return _Ranks(head, domain, backend, bar).run(asked, top, hints, audit)
+        places = () if top is None else (top,) if isinstance(top, int) else tuple(top)
+        return _Ranks(head, domain, backend, bar).run(asked, places, hints, audit)
 
 
 class _Ranks:
@@ -139,9 +155,16 @@ class _Ranks:
         self.audit: Audit | None = None
         self.programme: Programme | None = None
         self.lock = threading.Lock()
+        self.stopped = threading.Event()
+        self.planes_left, self.nodes_left = _ALL_PLANES, _ALL_NODES
+        self.without_planes = self.without_cases = 0  # classes that came after a limit
 
     def run(
-        self, asked: np.ndarray, top: int | None, hints: np.ndarray | None, audit: Audit | None
+        self,
+        asked: np.ndarray,
+        places: tuple[int, ...],
+        hints: np.ndarray | None,
+        audit: Audit | None,
     ) -> BestRank:
         inputs = self._search(asked, hints)
         if audit is not None and audit.domain == self.domain:
@@ -150,7 +173,7 @@ class _Ranks:
                 witness = audit.latent_witness(t)
                 inputs[k] = inputs[k] if witness is None else witness
         lower = np.ones(len(asked), dtype=np.int64)
-        upper = np.empty(len(asked), dtype=np.int64)
+        upper = np.full(len(asked), self.head.classes + 1, dtype=np.int64)
         result = BestRank(
             asked, lower, upper, inputs, [[] for _ in asked], [None for _ in asked],
             np.zeros(len(asked), dtype=bool),
@@ -161,26 +184,54 @@ class _Ranks:
 
         def work(part: np.ndarray) -> None:
             for k in part.tolist():
-                self._bound(result, k, top)
+                if self.stopped.is_set():
+                    return
+                self._bound(result, k, places)
                 self.bar.advance(1)
 
-        with self.backend.threads() as over:
-            list(over(work, parts))
-        return result
+        try:
+            with self.backend.threads() as over:
+                list(over(work, parts))
+        except KeyboardInterrupt:
+            self.stopped.set()
+            # A thread may still be at a class: what it proves later is not part of this.
+            so_far = replace(result, lower=lower.copy(), upper=upper.copy())
+            raise Interrupted(replace(so_far, notes=("interrupted", *self._notes()))) from None
+        return replace(result, notes=self._notes())
 
-    def _bound(self, result: BestRank, k: int, top: int | None) -> None:
+    def _notes(self) -> tuple[str, ...]:
+        found = []
+        if can_enumerate(self.certifier) and self.without_planes:
+            found.append(
+                f"{self.without_planes:,} have bounds only: going through all planes takes "
+                f"{work_of(self.certifier):,} products for each, and all of them more than the "
+                f"limit of {_ALL_PLANES:,}"
+            )
+        elif self.space.width <= _BRANCHED and self.without_planes:
+            found.append(
+                f"{self.without_planes:,} have bounds only: going through all planes takes more "
+                "than the limit for one of them, or lengths matter"
+            )
+        if self.without_cases:
+            found.append(f"of {self.without_cases:,} not all cases were tried, which has a limit")
+        return tuple(found)
+
+    def _bound(self, result: BestRank, k: int, places: tuple[int, ...]) -> None:
         """Both bounds of one class."""
         t = int(result.classes[k])
         equals = self.equals.get(t, np.array([t]))
         result.upper[k] = rank_at(self.certifier, t, result.inputs[k], equals)
-        if result.upper[k] > 1 and self._by_planes(result, k, equals):
-            return
         most = int(result.upper[k]) - 1
-        if top is not None:
-            most = min(most, top)
-        if most < 1:
+        if most < 1 or (not places and self._by_planes(result, k, equals, None)):
             return
+        if places:
+            most = min(most, max(places))
+        if not _is_open(result, k, places):
+            most = 1  # all that is asked is known: any proof that it is not first will do
         dealer = _Dealer(self.space, self.points, t, equals)
+        if result.planes[k]:  # exact from below, and the input is not found yet
+            self._branch(result, k, dealer, equals, most)
+            return
         y = self.space.directions((result.inputs[k] - self._origin())[None])[0]
         count = max(1, min(most // _SHALLOW, int(self.head.classes / (_GROUP * self.space.width))))
         best = self._certified(t, dealer.disjoint(y, most, count))
@@ -189,16 +240,30 @@ class _Ranks:
         if not best:
             best = self._certified(t, self._deepest(t))
         result.mixtures[k], result.lower[k] = best, 1 + len(best)
-        if self.space.width <= _BRANCHED and len(best) < most:
+        if self.space.width > _BRANCHED or not _is_open(result, k, places):
+            return
+        if places and self._by_planes(result, k, equals, max(places)):
+            return
+        if _is_open(result, k, places):
             self._branch(result, k, dealer, equals, most)
 
-    def _by_planes(self, result: BestRank, k: int, equals: np.ndarray) -> bool:
-        """Both bounds exactly, where the features are few; whether they now agree."""
+    def _by_planes(self, result: BestRank, k: int, equals: np.ndarray, enough: int | None) -> bool:
+        """Both bounds exactly, where the features are few, or that so many are always at or above
+        it; whether that is now known."""
         t = int(result.classes[k])
-        found = depth(self.certifier, t, equals)
+        work = work_of(self.certifier) if can_enumerate(self.certifier) else None
+        with self.lock:
+            if work is None or work > self.planes_left:
+                self.without_planes += 1
+                return False
+            self.planes_left -= work
+        found = depth(self.certifier, t, equals, self.stopped.is_set, enough)
         if found is None:
             return False
         result.lower[k], result.planes[k] = found.least + 1, True
+        result.mixtures[k] = []
+        if found.direction is None:
+            return True
         x = found.direction[: self.head.features]
         if len(found.direction) > self.head.features:
             x = x / found.direction[-1]
@@ -231,7 +296,7 @@ class _Ranks:
     ) -> None:
         """Bounds of a head of few features brought together by branching, as far as it goes."""
         t = int(result.classes[k])
-        branching = _Branching(dealer, self.certifier, self.points, t)
+        branching = _Branching(dealer, self.certifier, self.points, t, self._take_node)
         while result.lower[k] < result.upper[k] and result.lower[k] <= most:
             wanted = int(result.lower[k])
             found = branching.run(wanted)
@@ -244,11 +309,20 @@ class _Ranks:
                 if rank >= result.upper[k]:
                     return
                 result.upper[k], result.inputs[k] = rank, u
-            elif found is None or cases_bound(self.certifier, t, found) < wanted:
+            elif found is None:
+                self.without_cases += self.nodes_left < 0
+                return
+            elif cases_bound(self.certifier, t, found) < wanted:
                 return
             else:
                 result.cases[k], result.lower[k] = found, wanted + 1
                 result.mixtures[k] = []
+
+    def _take_node(self) -> bool:
+        """Whether there is room for one more case in this call."""
+        with self.lock:
+            self.nodes_left -= self.head.classes
+            return self.nodes_left >= 0 and not self.stopped.is_set()
 
     def _inside(self, x: np.ndarray) -> np.ndarray:
         return np.asarray(self.backend.get(self.space.clip(x)), dtype=np.float64)
@@ -290,6 +364,14 @@ class _Ranks:
             for part, found in zip(parts, over(work, parts), strict=True):
                 inputs[part] = self.space.proposed(found)
         return inputs
+
+
+def _is_open(result: BestRank, k: int, places: tuple[int, ...]) -> bool:
+    """Whether what is asked of one class is not known yet: its rank, or the places it can have."""
+    lower, upper = int(result.lower[k]), int(result.upper[k])
+    if not places:
+        return lower < upper
+    return any(lower <= place < upper for place in places)
 
 
 class _Descent:
@@ -530,8 +612,16 @@ class _TooLarge(Exception):
 class _Branching:
     """The cases of one class; they stay from one depth to the next."""
 
-    def __init__(self, dealer: _Dealer, certifier: Certifier, points: np.ndarray, t: int) -> None:
+    def __init__(
+        self,
+        dealer: _Dealer,
+        certifier: Certifier,
+        points: np.ndarray,
+        t: int,
+        more: Callable[[], bool],
+    ) -> None:
         self.dealer, self.certifier, self.points, self.t = dealer, certifier, points, t
+        self.more = more  # whether another case may be tried
         self.known: Cases = {}
         self.deep: dict[frozenset[int], int] = {}
 
@@ -550,7 +640,7 @@ class _Branching:
         if self.deep.get(left_out, 0) >= depth:
             return None
         if left_out not in self.known:
-            if len(self.known) >= _NODES:
+            if len(self.known) >= _NODES or not self.more():
                 raise _TooLarge
             found = _vertex(self.dealer, left_out)
             if isinstance(found, np.ndarray):

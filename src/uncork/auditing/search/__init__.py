@@ -15,13 +15,14 @@ from uncork.auditing.search import (
     tilt,
 )
 from uncork.auditing.search.proposer import Proposer
-from uncork.auditing.search.together import alike, projection, winners
+from uncork.auditing.search.together import alike, blockers, projection, winners
 
 # Each is given the classes that those before it left undecided.
 FAST: tuple[Proposer, ...] = (
     equals.PROPOSER,
     winners.PROPOSER,
     guesses.PROPOSER,
+    blockers.PROPOSER,
     screen.PROPOSER,
     shares.PROPOSER,
     projection.PROPOSER,

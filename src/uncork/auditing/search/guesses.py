@@ -99,7 +99,7 @@ def _rounder(space: Space) -> Guess:
         return own
     if space.head.classes * seen * space.points.itemsize > space.backend.again_bytes:
         return own
-    found = _weighted(space, seen)
+    found = weighted(space, seen)
     if found is None:
         return own
     factor, inverse, middle = found
@@ -120,7 +120,7 @@ def _blocks(space: Space, seen: int) -> Iterator[tuple[int, Any]]:
         yield start, xp.astype(space.points[start : start + rows, :seen], xp.float64)
 
 
-def _weighted(space: Space, seen: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+def weighted(space: Space, seen: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """L, L⁻¹ and the mean of the points, weighted: L⁻¹(v − m) are rounder. None: they span less."""
     backend, xp = space.backend, space.backend.xp
     factor: np.ndarray = np.eye(seen)

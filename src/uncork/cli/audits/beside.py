@@ -99,3 +99,5 @@ def print_places(out: Console, found: FirstPlaces) -> None:
             f"{place}: {len(found.never(k)):,} proven never, {found.ever(k):,} proven to be for "
             f"some input{rest}"
         )
+    for note in found.notes:
+        out.print(note, soft_wrap=True)

@@ -306,6 +306,7 @@ def audit(
     if places:
         ranked = first_places(head, result, places, jobs=run.jobs, progress=watched(run.quiet))
         plain["first_places"] = ranked.as_dict()
+        plain["first_places_notes"] = list(ranked.notes)
     if near is not None:
         plain["reach"] = [{"class": t, **(near.of(t) or {})} for t in near.classes.tolist()]
     try:
@@ -348,6 +349,8 @@ def audit(
             became = words_of(head.reading).say(f"{len(gated):,} classes became unargmaxable")
             out.print(f"{became} since {printable(known.path)}")
         checking.print(out)
+    if ranked is not None and ranked.interrupted:
+        raise typer.Exit(130)
     failed = fail_if_unargmaxable and (len(gated) or len(result.undecided))
     if checking.failed or failed or (known is not None and len(gated)):
         raise typer.Exit(1)

@@ -182,9 +182,9 @@ class TensorBoard:
 
 def as_markdown(table: Table) -> str:
     """The first rows, in which nothing of a cell is markup."""
-    lines = [table.columns, ("---",) * len(table.columns)]
-    lines += [[_plain(visible(str(cell), _LONGEST)) for cell in row]
-              for row in table.rows[:_MOST_SHOWN]]  # fmt: skip
+    lines: list[Sequence[str]] = [table.columns, ["---"] * len(table.columns)]
+    for row in table.rows[:_MOST_SHOWN]:
+        lines.append([_plain(visible(str(cell), _LONGEST)) for cell in row])
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     more = len(table.rows) - _MOST_SHOWN
     return text if more <= 0 else f"{text}\n\n… and {more:,} more, all of them in the report."

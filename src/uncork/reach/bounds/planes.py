@@ -10,7 +10,8 @@ d − 1, which can all be brought below. So all choices of d − 1 classes give 
 A bias is one more feature, with a class that must stay below: h > 0.
 
 In floats, a_i·v is known up to a bound. Choices at which no more than d − 1 classes lie within it
-are settled; the others are, where they matter, in fractions. This code is trusted: a certificate
+are settled; the others are, where they matter, in fractions. Most choices have so many of the first
+few classes above them that the others need not be looked at. This code is trusted: a certificate
 says that it was run, and checking it is running it again.
 """
 
@@ -30,16 +31,18 @@ from uncork.core.rigour import check_arithmetic, gamma, integers
 MOST_FEATURES = 4
 _MOST_WORK = 2 << 30  # choices × classes
 _CHUNK = 1 << 21  # numbers at a time
+_FEW = 48  # classes that tell of most choices that they matter no more
 _MOST_EXACT = 2000  # choices settled in fractions
 _TINY = 1e-280  # beside rows of size one
 
 
 @dataclass(frozen=True)
 class Depth:
-    """How many classes are at or above t everywhere, at least; and a direction with so many."""
+    """How many classes are at or above t everywhere, at least; and a direction with so many, where
+    it is known that there is one."""
 
     least: int
-    direction: np.ndarray  # (d,) or (d + 1,) with the length that goes with a bias
+    direction: np.ndarray | None  # (d,) or (d + 1,) with the length that goes with a bias
 
 
 def can_enumerate(certifier: Certifier, features: int = MOST_FEATURES) -> bool:
@@ -54,12 +57,26 @@ def can_enumerate(certifier: Certifier, features: int = MOST_FEATURES) -> bool:
         return False
     if not (base.is_everything or base.outline(head.features).surrounds_zero):
         return False
-    choices = math.comb(head.classes, width - 1)
-    return 2 <= width <= features and choices * head.classes <= _MOST_WORK
+    return 2 <= width <= features and work_of(certifier) <= _MOST_WORK
 
 
-def depth(certifier: Certifier, t: int, equals: np.ndarray) -> Depth | None:
-    """Proven by going through all planes; None where that did not settle it."""
+def work_of(certifier: Certifier) -> int:
+    """What going through all planes takes for one class: choices × classes."""
+    head = certifier.head
+    biased = bool((certifier.offsets != certifier.offsets[0]).any())
+    return math.comb(head.classes, head.features + biased - 1) * head.classes
+
+
+def depth(
+    certifier: Certifier,
+    t: int,
+    equals: np.ndarray,
+    stop: Callable[[], bool] = bool,
+    enough: int | None = None,
+) -> Depth | None:
+    """Proven by going through all planes; None where that did not settle it, or where `stop`, which
+    is asked now and then, said so. `enough`: whether it is so many or more is all that is asked,
+    which takes a fraction of the time."""
     check_arithmetic()
     if not can_enumerate(certifier):
         return None
@@ -85,7 +102,7 @@ def depth(certifier: Certifier, t: int, equals: np.ndarray) -> Depth | None:
     if not np.isfinite(rows).all() or not rows.any():
         return None
     size = 2.0 ** -float(np.frexp(np.abs(rows).max())[1])
-    return _Planes(rows * size, weights, exactly).run()
+    return _Planes(rows * size, weights, exactly, enough).run(stop)
 
 
 def _difference(certifier: Certifier, i: int, t: int, biased: bool) -> list[Fraction]:
@@ -100,18 +117,26 @@ def _difference(certifier: Certifier, i: int, t: int, biased: bool) -> list[Frac
 
 class _Planes:
     def __init__(
-        self, rows: np.ndarray, weights: np.ndarray, exactly: Callable[[int], list[Fraction]]
+        self,
+        rows: np.ndarray,
+        weights: np.ndarray,
+        exactly: Callable[[int], list[Fraction]],
+        enough: int | None = None,
     ) -> None:
         self.rows, self.weights, self.exactly = rows, weights, exactly  # (n, m), (n,)
         self.width = rows.shape[1]
         self.best = int(weights.sum()) + 1
-        self.direction = np.zeros(self.width)
+        if enough is not None:
+            self.best = min(self.best, enough)
+        self.direction: np.ndarray | None = None
         self.open: list[tuple[int, int, tuple[int, ...]]] = []  # (least, sign, choice)
 
-    def run(self) -> Depth | None:
+    def run(self, stop: Callable[[], bool]) -> Depth | None:
         if len(self.rows) < self.width - 1:
             return None
         for chosen in self._choices():
+            if stop():
+                return None
             self._look(chosen)
         if self.best > int(self.weights.sum()):  # the rows may not span all features
             if exact_rank([self.exactly(k) for k in range(len(self.rows))]) < self.width:
@@ -142,20 +167,32 @@ class _Planes:
     def _choices(self) -> Iterator[np.ndarray]:
         """All choices of m − 1 rows, some at a time: (k, m − 1)."""
         size = max(1, _CHUNK // len(self.rows))
-        every = itertools.combinations(range(len(self.rows)), self.width - 1)
-        while part := list(itertools.islice(every, size)):
-            yield np.array(part, dtype=np.int64)
+        waiting: list[np.ndarray] = []
+        for part in _combinations(len(self.rows), self.width - 1):
+            waiting.append(part)
+            if sum(map(len, waiting)) >= size:
+                whole = np.concatenate(waiting)
+                yield from (whole[k : k + size] for k in range(0, len(whole), size))
+                waiting = []
+        if waiting:
+            yield np.concatenate(waiting)
 
     def _look(self, chosen: np.ndarray) -> None:
         picked = self.rows[chosen]  # (k, m − 1, m)
         corners, sizes = _crossed(picked)
-        at = corners @ self.rows.T
-        # a_i rounds once; a corner's entry is a sum of at most 6 products of 3 numbers.
-        off = gamma(48) * (sizes @ np.abs(self.rows).T) + _TINY
-        above, below = at > off, at < -off
+        if len(self.rows) > 2 * _FEW and self.best <= int(self.weights.sum()):
+            at = corners @ self.rows[:_FEW].T
+            off = (gamma(48) * sizes.sum(axis=1) + _TINY)[:, None]  # entries of rows are below one
+            above, below = at > off, at < -off
+            least = np.minimum(self._weight(above), self._weight(below))
+            matter = np.flatnonzero(least < self.best)
+            chosen, corners, sizes = chosen[matter], corners[matter], sizes[matter]
+            if not len(chosen):
+                return
+        above, below = self._sides(corners, sizes)
         unclear = (~(above | below)).sum(axis=1)
         for sign, sure in ((1, above), (-1, below)):
-            least = sure @ self.weights
+            least = self._weight(sure)
             settled = unclear == self.width - 1
             if settled.any():
                 k = int(np.argmin(np.where(settled, least, np.iinfo(np.int64).max)))
@@ -164,6 +201,18 @@ class _Planes:
                     self.direction = self._beside(sign * corners[k], chosen[k])
             for k in np.flatnonzero(~settled & (least < self.best)).tolist():
                 self.open.append((int(least[k]), sign, tuple(chosen[k].tolist())))
+
+    def _sides(self, corners: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows are surely above zero at each corner, and surely below: (k, n)."""
+        at = corners @ self.rows.T
+        # a_i rounds once; a corner's entry is a sum of at most 6 products of 3 numbers.
+        off = gamma(48) * (sizes @ np.abs(self.rows).T) + _TINY
+        return at > off, at < -off
+
+    def _weight(self, some: np.ndarray) -> np.ndarray:
+        """The weights of some of the first rows, summed: (k, n) of booleans → (k,)."""
+        weights = self.weights[: some.shape[1]].astype(np.float64)  # far below 2⁵³: exact
+        return np.asarray((some.astype(np.float64) @ weights).astype(np.int64))
 
     def _beside(self, corner: np.ndarray, zero: np.ndarray) -> np.ndarray:
         """A direction next to a corner, with the rows that are zero there below zero."""
@@ -198,29 +247,55 @@ class _Planes:
             self.direction = np.array([float(v / largest) for v in corner])
 
 
+def _combinations(count: int, taken: int) -> Iterator[np.ndarray]:
+    """All choices of `taken` out of `count` numbers, ascending, many at a time: (k, taken)."""
+    if taken == 1:
+        yield np.arange(count)[:, None]
+        return
+    if taken == 2:
+        yield np.column_stack(np.triu_indices(count, 1))
+        return
+    for first in range(count - taken + 1):
+        for rest in _combinations(count - first - 1, taken - 1):
+            rest = rest + first + 1
+            yield np.column_stack([np.full(len(rest), first), rest])
+
+
 def _crossed(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What is orthogonal to m − 1 rows, and the same sums with every term positive:
     (k, m − 1, m) → (k, m), (k, m)."""
     width = rows.shape[2]
-    size = np.abs(rows)
+    columns = np.ascontiguousarray(rows.transpose(1, 2, 0))  # (m − 1, m, k)
+    sizes = np.abs(columns)
     corner, bound = np.empty((len(rows), width)), np.empty((len(rows), width))
+    known: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
     for j in range(width):
-        kept = [c for c in range(width) if c != j]
-        minor, most = _minor(rows, size, kept)
+        kept = tuple(c for c in range(width) if c != j)
+        minor, most = _minor(columns, sizes, kept, known)
         corner[:, j], bound[:, j] = (-1) ** j * minor, most
     return corner, bound
 
 
-def _minor(rows: np.ndarray, size: np.ndarray, kept: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    value: np.ndarray = np.zeros(len(rows))
-    most: np.ndarray = np.zeros(len(rows))
-    for order in itertools.permutations(range(len(kept))):
-        term, large = np.ones(len(rows)), np.ones(len(rows))
-        for row, column in enumerate(order):
-            term = term * rows[:, row, kept[column]]
-            large = large * size[:, row, kept[column]]
-        value, most = value + _parity(order) * term, most + large
-    return value, most
+def _minor(
+    columns: np.ndarray,
+    sizes: np.ndarray,
+    kept: tuple[int, ...],
+    known: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """The determinant of the last rows on some columns, along its first row; and its terms summed
+    without their signs."""
+    row = len(columns) - len(kept)
+    if len(kept) == 1:
+        return columns[row, kept[0]], sizes[row, kept[0]]
+    if kept not in known:
+        value: np.ndarray | float = 0.0
+        most: np.ndarray | float = 0.0
+        for place, column in enumerate(kept):
+            rest, large = _minor(columns, sizes, kept[:place] + kept[place + 1 :], known)
+            value = value + (-1) ** place * columns[row, column] * rest
+            most = most + sizes[row, column] * large
+        known[kept] = np.asarray(value), np.asarray(most)
+    return known[kept]
 
 
 def _parity(order: Sequence[int]) -> int:
