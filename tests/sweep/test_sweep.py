@@ -19,8 +19,8 @@ import pytest
 from tests.sweep.manifests import content, write_manifest
 
 import uncork
-from uncork.auditing.search.iterations import count_iterations
 from uncork.auditing.search.reference import braid_reflect
+from uncork.auditing.search.together.iterations import count_iterations
 from uncork.core.errors import UncorkError
 from uncork.store import Store
 from uncork.sweep import read_manifest, sweep

@@ -14,8 +14,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from uncork.auditing.run import audit
-from uncork.auditing.search.iterations import classes_to_count, count_iterations
 from uncork.auditing.search.reference import PATIENCE
+from uncork.auditing.search.together.iterations import classes_to_count, count_iterations
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.reading import Reading

@@ -71,7 +71,7 @@ class Keeping:
             return f"stored as audit {number} in {printable(store.name)}"
 
     def _count(self, audit: Audit, patience: int, quiet: bool) -> np.ndarray:
-        from uncork.auditing.search.iterations import classes_to_count, count_iterations
+        from uncork.auditing.search.together.iterations import classes_to_count, count_iterations
 
         assert audit.head is not None
         classes = classes_to_count(audit)
