@@ -14,6 +14,8 @@ import uncork
 from benchmarks.heads import MADE, REAL, build
 from uncork.core.progress import Progress
 
+_REFRESHED = 0.1  # seconds between two looks at a display
+
 
 class Clock(Progress):
     """When stages began and moved."""
@@ -22,13 +24,13 @@ class Clock(Progress):
         self.stages: list[tuple[str, int | None, float, list[tuple[float, int]]]] = []
 
     def stage(self, name: str, total: int | None) -> None:
-        self.stages.append((name, total, time.perf_counter(), []))
+        self.stages.append((name, total, time.process_time(), []))
 
     def advance(self, steps: int) -> None:
         if steps:
             moves = self.stages[-1][3]
             done = moves[-1][1] if moves else 0
-            moves.append((time.perf_counter(), done + steps))
+            moves.append((time.process_time(), done + steps))
 
 
 def main(names: list[str]) -> None:
@@ -37,12 +39,14 @@ def main(names: list[str]) -> None:
         head, _ = build(name)
         clock = Clock()
         uncork.audit(head, device="cpu", progress=clock)
-        ends = [begun for _, _, begun, _ in clock.stages[1:]] + [time.perf_counter()]
+        ends = [begun for _, _, begun, _ in clock.stages[1:]] + [time.process_time()]
         for (stage, total, begun, moves), end in zip(clock.stages, ends, strict=True):
             ratios = [
                 (at - begun) * (total - done) / done / (end - at)
-                for at, done in moves
-                if total and 0.25 < (at - begun) / (end - begun) < 0.75
+                for (at, done), later in zip(
+                    moves, [at for at, _ in moves[1:]] + [end], strict=True
+                )
+                if total and later - at >= _REFRESHED and 0.25 < (at - begun) / (end - begun) < 0.75
             ]
             held = f"{min(ratios):.2f} to {max(ratios):.2f}" if ratios else "-"
             if end - begun >= 1:

@@ -75,7 +75,7 @@ def readme() -> None:
 
 
 def report() -> None:
-    """The report of PP-OCRv6 and its figures; it and PP-OCRv4 served: the list, and one class."""
+    """The report of PP-OCRv6 and its figures; it and PP-OCRv4 served: list, class, side by side."""
     with tempfile.TemporaryDirectory() as name:
         folder, made = Path(name), Path(name) / "PP-OCRv6.html"
         os.chdir(folder)  # the list's page says which store it is of
@@ -96,6 +96,14 @@ def report() -> None:
             page.goto(f"{address}/audits/2/classes/37")
             page.wait_for_selector("#class table")
             page.screenshot(path=DOCS / "images" / "serve-class.png")
+            page.goto(f"{address}/audits/2/classes/829#bias=0.1")
+            page.wait_for_selector(".move-answer li")
+            moving = page.locator("section:has(> .move-control)")
+            moving.evaluate("section => { section.style.padding = '1.5rem'; }")
+            moving.screenshot(path=DOCS / "images" / "serve-move.png")
+            page.goto(f"{address}/compare?before=2&after=3#show=regained")
+            page.wait_for_selector("#changes tbody tr")
+            page.screenshot(path=DOCS / "images" / "serve-compare.png")
 
 
 def _model(package: str, name: str) -> str:

@@ -10,9 +10,9 @@ too few for 2,000 words. Counts, the lost words and the report go to TensorBoard
 import re
 from collections import Counter
 from pathlib import Path
+from pydoc_data.topics import topics
 
 import torch
-from pydoc_data.topics import topics
 from torch import nn
 
 from uncork.nn.watch import TensorBoard, Watch

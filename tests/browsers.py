@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
+_SECONDS = 30  # that a busy machine may take
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +25,7 @@ def chromium() -> Iterator[Any]:
         assert not os.environ.get("UNCORK_NEEDS_CHROMIUM"), "Chromium was not installed"
         pytest.skip("there is no Chromium here (Debian: apt-get install chromium)")
     playwright = pytest.importorskip("playwright.sync_api")
-    playwright.expect.set_options(timeout=30_000)
+    playwright.expect.set_options(timeout=1000 * _SECONDS)
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser
@@ -43,6 +45,22 @@ def reads(page: Any, selector: str, text: str) -> None:
 def shown(page: Any, selector: str, count: int) -> None:
     """Wait until there are so many."""
     _expect(page.locator(selector)).to_have_count(count)
+
+
+def lists(page: Any, selector: str, texts: list[str]) -> None:
+    """Wait until these texts are there, one an element, and no others."""
+    _expect(page.locator(selector)).to_have_text(texts, use_inner_text=True)
+
+
+def comes_true(page: Any, expression: str, given: Any = None) -> None:
+    """Wait until something holds on the page: an expression, or a function of `given`.
+
+    Asked again from here: a page's policy may forbid what `wait_for_function` does there.
+    """
+    end = time.monotonic() + _SECONDS
+    while not page.evaluate(expression, given):
+        assert time.monotonic() < end, f"{expression} did not come true"
+        page.wait_for_timeout(50)
 
 
 def _expect(located: Any) -> Any:

@@ -75,3 +75,33 @@ def test_without_its_extra_it_says_what_to_install(
     error = run("serve", "--store", store).error
     assert "needs uvicorn" in error
     assert "uncork[web]" in error
+
+
+def test_pages_are_written_as_files_and_nothing_is_served(
+    run: Run, store: Path, tmp_path: Path
+) -> None:
+    with Store(store) as opened:
+        opened.save(uncork.audit(random_head(8, 2), jobs=1), name="other")
+    site = tmp_path / "site"
+    said = run("serve", "--store", store, "--export", site).out
+    assert said.startswith("2 audits in ")
+    assert said.endswith(f"open {site / 'index.html'}\n")
+    assert (site / "audit-2.html").is_file()
+    run("serve", "--store", store, "--export", site, "--audit", 1, "--quiet")
+    assert not (site / "audit-2.html").exists()
+    run("serve", "--store", store, "--export", site, "--name", "oth")
+    assert not (site / "audit-1.html").exists()
+
+
+def test_what_cannot_be_exported_is_said_and_nothing_is_written(
+    run: Run, store: Path, tmp_path: Path
+) -> None:
+    site = tmp_path / "site"
+    assert "has no audit 7" in run("serve", "--store", store, "--export", site, "--audit", 7).error
+    assert "no such audit" in run("serve", "--store", store, "--export", site, "--name", "?").error
+    assert not site.exists()
+    assert "not empty" in run("serve", "--store", store, "--export", tmp_path).error
+    assert "goes with --export" in run("serve", "--store", store, "--audit", 1).error
+    missing = tmp_path / "not" / "there"
+    assert "cannot be written" in run("serve", "--store", store, "--export", missing).error
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results.db"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,12 @@ def _npz(path: Path) -> None:
 
 def _compressed(path: Path) -> None:
     np.savez_compressed(path, weight=W, bias=B)
+
+
+def _pickle(path: Path) -> None:
+    import pickle
+
+    path.write_bytes(pickle.dumps({"weight": W, "bias": B}))
 
 
 def _marian(path: Path) -> None:
@@ -193,6 +200,13 @@ def _tesseract(path: Path) -> None:
     traineddata(path)
 
 
+def _variable(path: Path) -> None:
+    """A parameter of Paddle's in a file of its own."""
+    described = b"\x08\x05\x10\x04\x10\x06"  # float32, 4 × 6
+    start = struct.pack("<IQIi", 0, 0, 0, len(described))
+    path.write_bytes(start + described + W.T.tobytes())
+
+
 def _made(model: str, damaged: str = "") -> Callable[[Path], None]:
     """A model that its own library wrote (made/); the file to damage is one of those it is of."""
 
@@ -246,7 +260,7 @@ def _config(path: Path) -> None:
 
 
 SAMPLES: dict[str, Callable[[Path], None]] = {
-    "m.npy": _npy, "m.npz": _npz, "c.npz": _compressed, "marian.npz": _marian,
+    "m.npy": _npy, "m.npz": _npz, "m.pkl": _pickle, "c.npz": _compressed, "marian.npz": _marian,
     "m.safetensors": _safetensors, "codes.safetensors": _codes, "m.pt": _torch,
     "legacy.bin": _legacy, "m.onnx": _onnx, "m.ort": _ort,
     "m.gguf": _gguf, "fasttext.bin": _fasttext, "m.keras": _keras, "m.h5": _keras,
@@ -254,7 +268,7 @@ SAMPLES: dict[str, Callable[[Path], None]] = {
     "openvino.xml": _openvino, "ncnn.param": _ncnn, "weights.bin": _ncnn_weights,
     "m.mlmodel": _coreml,
     "m.tflite": _tflite, "m.traineddata": _tesseract,
-    "inference.pdmodel": _made("paddle/older/recogniser"),
+    "fc_0.w_0": _variable, "inference.pdmodel": _made("paddle/older/recogniser"),
     "inference.pdiparams": _made("paddle/older/recogniser"),
     "inference.json": _made("paddle/newer/recogniser"),
     "frozen.pb": _made("tensorflow/images-frozen"), "saved_model.pb": _made("tensorflow/images"),

@@ -114,6 +114,15 @@ def test_parameters_of_a_file_each(tmp_path: Path) -> None:
     (folder / "inference.pdiparams").unlink()
     for path in (folder, folder / "__model__"):
         assert find(path).head.fingerprint == whole.head.fingerprint
+    (folder / "__model__").unlink()
+    alone = find(folder / whole.weight_name)  # and without a program at all
+    assert alone.bias_name == whole.bias_name
+    assert alone.head.fingerprint == whole.head.fingerprint
+    with (folder / whole.weight_name).open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(UncorkError, match="4 bytes follow its values"):
+        find(folder / whole.weight_name)
+    shutil.copy(MADE / "older" / "recogniser" / "inference.pdmodel", folder / "__model__")
     (folder / whole.weight_name).unlink()
     with pytest.raises(UncorkError, match=f"{whole.weight_name}' has no file of its own"):
         find(folder)

@@ -48,3 +48,13 @@ def test_every_trainer_s_loss_falls(capsys):
     results = run("nn_trainers.py")
     assert all(last < first for first, last in results.values())
     assert "GRPO" in capsys.readouterr().out
+
+
+def test_the_watched_model_loses_words_and_says_which(tmp_path, capsys):
+    pytest.importorskip("tensorboard")
+    main = runpy.run_path(str(EXAMPLES / "nn_watch.py"))["main"]
+    watch = main(tmp_path / "words", steps=200)
+    assert [entry["step"] for entry in watch.history] == [100, 200]
+    assert 0 < watch.history[-1]["unargmaxable"] < 1000
+    assert "lost: " in capsys.readouterr().out
+    assert (tmp_path / "words/uncork/report/report.html").exists()

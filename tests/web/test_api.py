@@ -37,6 +37,7 @@ PATHS = (
     "/api/audits/{audit_id}",
     "/api/audits/{audit_id}/classes",
     "/api/audits/{audit_id}/classes/{class_id}",
+    "/api/audits/{audit_id}/classes/{class_id}/moved",
     "/api/audits/{audit_id}/classes/{class_id}/outlook",
     "/api/audits/{audit_id}/figures",
     "/api/audits/{audit_id}/odd",
@@ -433,7 +434,17 @@ def test_two_audits_are_compared_in_pages(client: TestClient, stored: Store) -> 
     whole = get(client, "/api/compare", before=1, after=2, limit=1000)
     one, two = ({row["label"]: row["verdict"] for row in stored.classes(k)} for k in (1, 2))
     changed = [label for label in two if one[label] != two[label]]
+    changed.sort(key=lambda label: two[label] != "unargmaxable")  # those that are lost first
     assert [change["label"] for change in whole["changes"]] == changed
+    both = get(client, "/api/compare", before=1, after=2, limit=1000, kind="both")
+    lost_twice = [label for label in two if one[label] == two[label] == "unargmaxable"]
+    assert [change["label"] for change in both["changes"]] == lost_twice
+    assert both["counts"] == whole["counts"]
+    assert whole["counts"]["both"] == len(lost_twice)
+    sought = get(client, "/api/compare", before=1, after=2, search="WORD1", limit=1000)
+    assert [row["label"] for row in sought["changes"]] == [
+        label for label in changed if label.startswith("word1")
+    ]
     lost = sum(two[label] == "unargmaxable" for label in changed)
     assert whole["counts"]["lost"] == lost
     assert whole["total"] == len(changed)

@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from tests.web.browsing import HOSTILE, Watched
 
 import uncork
+from browsers import shows
 from uncork.labels import LabelSets, decide_sets
 from uncork.store import Store
 from uncork.web.app import make_app
@@ -157,9 +158,9 @@ def test_hostile_labels_stay_text(watch: Callable[..., Watched], address: str) -
     page = watch().page
     page.goto(address + "/label-audits/2")
     page.wait_for_selector("#sets tbody tr")
-    assert HOSTILE[0] in page.locator("#sets").inner_text()
+    shows(page, "#sets", HOSTILE[0])
     page.goto(address + "/label-audits/2/sets/16")
     page.wait_for_selector("#set .statement")
-    assert HOSTILE[2] in page.locator("#set").inner_text()
-    assert "not at hand" in page.locator("#set").inner_text()
+    shows(page, "#set", HOSTILE[2])
+    shows(page, "#set", "not at hand")
     assert json.loads(page.evaluate("document.body.dataset.page"))["set"] == 16

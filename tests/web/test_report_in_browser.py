@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 from tests.web.browsing import HOSTILE, HOSTILE_READING, Watched, stumbling_blocks
 
 import uncork
+from browsers import comes_true, lists, reads, shown, shows
 from models import PP_OCR_V6
 from uncork import Head
 from uncork.auditing.proofs.proofs import Proofs
@@ -115,9 +116,9 @@ def test_eighteen_thousand_classes_fit_in_5_mb_and_are_there_within_2_seconds(
     assert computing() <= 2
     lost = len(audit.unargmaxable)
     title = f"{lost:,} of the 18,710 classes can never be the argmax, whatever the input."
-    assert page.inner_text("h1") == title
+    reads(page, "h1", title)
+    shown(page, "figure canvas", 4)
     assert page.locator(".row").count() < 60
-    assert page.locator("figure canvas").count() == 4
 
 
 def test_a_label_is_searched_a_column_sorted_and_a_class_opened(
@@ -126,34 +127,58 @@ def test_a_label_is_searched_a_column_sorted_and_a_class_opened(
     path, audit = large
     page = opened(watch, path)
     lost = audit.unargmaxable
-    shown = [float(text.replace("−", "-")) for text in column(page, "margin")]
-    assert shown == sorted(shown)
+    margins = [float(text.replace("−", "-")) for text in column(page, "margin")]
+    assert margins == sorted(margins)
     page.click("[role=columnheader] button:text-is('class')")
-    assert page.get_attribute("[role=columnheader].cell-class", "aria-sort") == "ascending"
+    by_class = page.locator("[role=columnheader].cell-class")
+    expect(by_class).to_have_attribute("aria-sort", "ascending")
+    expect(page.locator(".row .cell-class").first).to_have_text(f"{lost[0]:,}")
     assert [number(text) for text in column(page, "class")[:9]] == lost[:9].tolist()
     page.click("[role=columnheader] button:text-is('class')")
-    assert page.get_attribute("[role=columnheader].cell-class", "aria-sort") == "descending"
-    assert number(column(page, "class")[0]) == lost[-1]
+    expect(by_class).to_have_attribute("aria-sort", "descending")
+    expect(page.locator(".row .cell-class").first).to_have_text(f"{lost[-1]:,}")
 
     label = audit.labels[lost[1000]]
     page.fill("#search", label)
-    expect(page.locator("#found")).to_contain_text(" of ")
+    shows(page, "#found", " of ")
+    expect(page.locator(f".cell-class:text-is('{lost[1000]:,}')")).to_have_count(1)
     assert all(label.lower() in text.lower() for text in column(page, "label"))
-    assert f"{lost[1000]:,}" in column(page, "class")
     page.fill("#search", f"U+{ord(label[0]):04X}")
     expect(page.locator(f".cell-class:text-is('{lost[1000]:,}')")).to_have_count(1)
 
     page.click(f".row:has(.cell-class:text-is('{lost[1000]:,}'))")
     dialog = page.locator("dialog[open]")
-    assert label in dialog.inner_text()
-    assert "No input puts it first" in dialog.inner_text()
+    expect(dialog).to_contain_text(label)
+    expect(dialog).to_contain_text("No input puts it first")
     first = audit.mixture(lost[1000]).top(1)[0][0]
-    assert f"class {first:,}" in dialog.locator("ul.rows li").first.inner_text()
-    assert page.url.endswith(f"#class={lost[1000]}")
+    expect(dialog.locator("ul.rows li").first).to_contain_text(f"class {first:,}")
+    expect(page).to_have_url(re.compile(f"[#&]class={lost[1000]}$"))
     dialog.locator("ul.rows li button").first.click()
-    assert page.url.endswith(f"#class={first}")
+    expect(page).to_have_url(re.compile(f"[#&]class={first}$"))
     page.keyboard.press("Escape")
-    assert page.locator("dialog[open]").count() == 0
+    shown(page, "dialog[open]", 0)
+
+
+def test_what_is_chosen_stands_in_the_address_and_a_link_shows_the_same(
+    watch: Watch, hostile: Path
+) -> None:
+    page = opened(watch, hostile)
+    expect(page).to_have_url(hostile.as_uri())  # nothing was chosen yet
+    page.select_option("#filter", "all")
+    page.click("[role=columnheader] button:text-is('class')")
+    page.click("[role=columnheader] button:text-is('class')")
+    page.fill("#search", "window")
+    expect(page).to_have_url(hostile.as_uri() + "#show=all&sort=-class&search=window")
+    shown(page, ".row", 3)
+    another = opened(watch, hostile, "#show=all&sort=-class&search=window")
+    lists(another, ".row .cell-class", ["2", "1", "0"])
+    expect(another.locator("#search")).to_have_value("window")
+    another.goto(hostile.as_uri() + "#show=all&class=12")  # a link on the same page
+    expect(another.locator("dialog[open]")).to_contain_text(HOSTILE[12])
+    shown(another, ".row", len(HOSTILE))
+    another.goto(hostile.as_uri() + "#show=constructor&sort=toString&class=99")
+    another.reload()
+    expect(another.locator("#filter")).to_have_value("unargmaxable")
 
 
 def test_the_keyboard_alone_is_enough(watch: Watch, large: tuple[Path, Audit]) -> None:
@@ -166,15 +191,15 @@ def test_the_keyboard_alone_is_enough(watch: Watch, large: tuple[Path, Audit]) -
     page.keyboard.press("PageDown")
     page.keyboard.press("End")
     last = audit.classes - 1
-    focused = page.evaluate("document.activeElement.querySelector('.cell-class').textContent")
-    assert focused == f"{last:,}"
-    assert page.evaluate("document.activeElement.getAttribute('aria-rowindex')") == str(last + 2)
+    focused = "text => document.activeElement.querySelector('.cell-class')?.textContent === text"
+    comes_true(page, focused, f"{last:,}")
+    expect(page.locator(".row:focus")).to_have_attribute("aria-rowindex", str(last + 2))
     page.keyboard.press("Enter")
-    assert f"class {last:,}" in page.inner_text("dialog[open]")
+    shows(page, "dialog[open]", f"class {last:,}")
     page.keyboard.press("Escape")
-    assert page.evaluate("document.activeElement.classList.contains('row')")
+    shown(page, ".row:focus", 1)
     page.keyboard.press("Home")
-    assert page.evaluate("document.activeElement.querySelector('.cell-class').textContent") == "0"
+    comes_true(page, focused, "0")
 
 
 def test_sorting_searching_and_scrolling_do_not_stutter(
@@ -210,16 +235,17 @@ def test_scrolling_keeps_few_rows_in_the_page(watch: Watch, large: tuple[Path, A
         )
         page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
         assert page.locator(".row").count() < 60
-    assert f"{audit.classes - 1:,}" in column(page, "class")
-    assert page.get_attribute("[role=grid]", "aria-rowcount") == str(audit.classes + 1)
+    expect(page.locator(".row .cell-class").last).to_have_text(f"{audit.classes - 1:,}")
+    expect(page.locator("[role=grid]")).to_have_attribute("aria-rowcount", str(audit.classes + 1))
 
 
 def test_hostile_labels_are_shown_as_text_and_nothing_runs(watch: Watch, hostile: Path) -> None:
     page = opened(watch, hostile)
     page.select_option("#filter", "all")
     page.click("[role=columnheader] button:text-is('class')")
+    shown(page, ".row", len(HOSTILE))
+    expect(page.locator(".row .cell-class").first).to_have_text("0")
     texts = column(page, "label")
-    assert len(texts) == len(HOSTILE)
     for k in (0, 1, 2, 3, 4, 11):
         assert texts[k] == HOSTILE[k]
     assert texts[5] == "␀"
@@ -231,13 +257,13 @@ def test_hostile_labels_are_shown_as_text_and_nothing_runs(watch: Watch, hostile
     assert texts[13] == "◌́"
     assert texts[14:] == ["U+3164", "␣the"]
     assert len(texts[10]) < 100
-    assert page.locator("main script, main img, dialog script, dialog img").count() == 0
+    shown(page, "main script, main img, dialog script, dialog img", 0)
     directions = page.locator(".row .cell-label bdi").evaluate_all(
         "found => found.map(bdi => bdi.dir)"
     )
     assert set(directions) == {"auto"}
     page.fill("#search", "onerror")
-    assert column(page, "label") == [HOSTILE[2]]
+    lists(page, ".row .cell-label", [HOSTILE[2]])
     for k in (1, 2, 5, 7, 12):
         page.goto(hostile.as_uri() + f"#class={k}")
         page.reload()
@@ -245,17 +271,18 @@ def test_hostile_labels_are_shown_as_text_and_nothing_runs(watch: Watch, hostile
     page.goto(hostile.as_uri() + "#class=10")
     page.reload()
     page.click("dialog button:has-text('Show all 10,000 characters')")
-    assert len(page.inner_text(".detail-label").strip()) >= 9_999
+    comes_true(page, "document.querySelector('.detail-label').innerText.trim().length >= 9999")
 
 
 def test_what_was_read_stands_at_the_top_as_text(watch: Watch, hostile: Path) -> None:
     page = opened(watch, hostile)
     careful = page.locator("header .careful")
+    expect(careful).to_have_count(len(HOSTILE_READING.doubts))
     assert careful.all_inner_texts() == [f"Careful: {text}" for text in HOSTILE_READING.doubts]
     read = page.locator("header #read dt").all_inner_texts()
     assert read[:2] == ["weight", "bias"]
-    assert page.locator("header #read dd").first.inner_text() == f"{HOSTILE[0]} ({HOSTILE[2]})"
-    assert page.locator("header script, header img").count() == 0
+    expect(page.locator("header #read dd").first).to_have_text(f"{HOSTILE[0]} ({HOSTILE[2]})")
+    shown(page, "header script, header img", 0)
     tiles = page.locator("#tiles").bounding_box()
     assert careful.last.bounding_box()["y"] < tiles["y"]
 
@@ -265,10 +292,8 @@ def test_how_near_a_lost_class_comes_has_its_columns(watch: Watch, hostile: Path
     assert set(column(page, "probability")) == {"34\u00a0%"}
     assert set(column(page, "rank")) == {"3–4"}
     page.click(".row >> nth=0")
-    text = page.inner_text("dialog")
-    assert "21\u00a0% to 34\u00a0%" in text
-    assert "3 to 4" in text
-    assert "+0.5" in text
+    for text in ("21\u00a0% to 34\u00a0%", "3 to 4", "+0.5"):
+        shows(page, "dialog[open]", text)
 
 
 def test_both_themes_are_readable_and_the_button_switches(watch: Watch, hostile: Path) -> None:
@@ -287,12 +312,11 @@ def test_both_themes_are_readable_and_the_button_switches(watch: Watch, hostile:
                 assert contrast(ground, text) >= 4.5, (scheme, ground, text)
     page.click("#theme")
     page.click("#theme")
-    assert page.inner_text("#theme") == "Theme: dark"
-    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    reads(page, "#theme", "Theme: dark")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     page.click("#theme")
     page.click("#theme")
-    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert light == "rgb(250, 248, 244)"
+    expect(page.locator("body")).to_have_css("background-color", "rgb(250, 248, 244)")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -302,6 +326,7 @@ def test_readers_without_eyes_or_mouse_find_no_stumbling_block(
     page = opened(watch, hostile, color_scheme=scheme)
     assert stumbling_blocks(page) == []
     page.click(".row >> nth=0")
+    page.wait_for_selector("dialog[open]")
     assert stumbling_blocks(page) == []
 
 
@@ -319,14 +344,16 @@ def contrast(one: str, other: str) -> float:
 
 def test_a_phone_shows_it_without_scrolling_sideways(watch: Watch, hostile: Path) -> None:
     page = opened(watch, hostile, **PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    fits = "document.documentElement.scrollWidth === 390"
+    comes_true(page, fits)
     page.select_option("#sort", "class -1")
     page.select_option("#filter", "all")
-    assert column(page, "class")[0] == str(len(HOSTILE) - 1)
+    expect(page.locator(".row .cell-class").first).to_have_text(str(len(HOSTILE) - 1))
     page.tap(".row >> nth=3")
-    box = page.locator("dialog").bounding_box()
-    assert box["width"] == pytest.approx(390)
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    comes_true(
+        page, "Math.abs(document.querySelector('dialog').getBoundingClientRect().width - 390) < 1"
+    )
+    comes_true(page, fits)
 
 
 def test_a_dot_of_a_figure_opens_its_class(watch: Watch, hostile: Path) -> None:
@@ -338,7 +365,7 @@ def test_a_dot_of_a_figure_opens_its_class(watch: Watch, hostile: Path) -> None:
         page.mouse.move(box["x"] + x, box["y"] + box["height"] * 0.2)
         if page.locator("#hint").is_visible():
             break
-    assert "class" in page.inner_text("#hint")
+    shows(page, "#hint", "class")
     page.mouse.down()
     page.mouse.up()
     page.wait_for_selector("dialog[open]")
@@ -347,13 +374,13 @@ def test_a_dot_of_a_figure_opens_its_class(watch: Watch, hostile: Path) -> None:
 def test_paper_holds_the_rows_and_no_controls(watch: Watch, large: tuple[Path, Audit]) -> None:
     page = opened(watch, large[0])
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.locator(".row").count() == 1000
-    assert "3,67" in page.inner_text(".space > .empty")  # the rest is said
+    shown(page, ".row", 1000)
+    shows(page, ".space > .empty", "3,67")  # the rest is said
     page.emulate_media(media="print")
-    assert not page.locator("#search").is_visible()
-    assert not page.locator("#theme").is_visible()
+    expect(page.locator("#search")).not_to_be_visible()
+    expect(page.locator("#theme")).not_to_be_visible()
     page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert page.locator(".row").count() < 60
+    comes_true(page, "document.querySelectorAll('.row').length < 60")
 
 
 def test_a_quarter_of_a_million_classes_still_open(watch: Watch, tmp_path: Path) -> None:
@@ -372,13 +399,12 @@ def test_a_quarter_of_a_million_classes_still_open(watch: Watch, tmp_path: Path)
     write_report(audit, path)
     assert path.stat().st_size < 20_000_000
     page = opened(watch, path)
-    assert "6,400 of the 256,000 classes" in page.inner_text("h1")
+    shows(page, "h1", "6,400 of the 256,000 classes")
     page.select_option("#filter", "all")
     page.fill("#search", "token 255999")
-    expect(page.locator(".row")).to_have_count(1)
-    assert column(page, "class") == ["255,999"]
+    lists(page, ".row .cell-class", ["255,999"])
     page.keyboard.press("Enter")
-    assert "token 255999" in page.inner_text("dialog[open]")
+    shows(page, "dialog[open]", "token 255999")
 
 
 def test_small_and_empty_heads_have_a_report_too(watch: Watch, tmp_path: Path) -> None:
@@ -399,7 +425,7 @@ def test_small_and_empty_heads_have_a_report_too(watch: Watch, tmp_path: Path) -
         write_report(audit, path)
         page.goto(path.as_uri())
         page.wait_for_selector(".row")
-        assert sentence in page.inner_text("h1")
+        shows(page, "h1", sentence)
         page.click(".row >> nth=0")
         page.wait_for_selector("dialog[open]")
 

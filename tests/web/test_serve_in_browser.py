@@ -14,6 +14,7 @@ from playwright.sync_api import expect
 from tests.web.browsing import HOSTILE, HOSTILE_READING, Watched, stumbling_blocks
 
 import uncork
+from browsers import comes_true, lists, reads, shown, shows
 from uncork.store import Store
 from uncork.theory.random_heads import random_head
 
@@ -25,15 +26,12 @@ def page(watch: Watch) -> Any:
     return watch().page
 
 
-def names(page: Any) -> list[str]:
-    return page.locator("#audits tbody tr td:nth-child(2) a").all_inner_texts()
-
-
 def test_audits_are_listed_filtered_and_sorted(page: Any, address: str) -> None:
     page.goto(address)
     rows = page.locator("#audits tbody tr")
     expect(rows).to_have_count(4)
-    assert names(page) == [HOSTILE[0], "model", "model", "model"]  # newest first
+    newest_first = [HOSTILE[0], "model", "model", "model"]
+    lists(page, "#audits tbody tr td:nth-child(2) a", newest_first)
     page.fill("#name", "MOD")
     expect(rows).to_have_count(3)
     expect(page.locator("#found")).to_have_text("3 audits")
@@ -55,24 +53,154 @@ def test_two_audits_are_compared(page: Any, address: str) -> None:
     page.check("[aria-label='compare audit 1']")
     page.check("[aria-label='compare audit 3']")
     page.click("#compare")
-    expect(page.locator("#counts .tile")).to_have_count(5)
-    assert page.url.endswith("/compare?before=1&after=3")
-    counts = [int(text) for text in page.locator("#counts .tile b").all_inner_texts()]
-    lost, regained, other, added, removed = counts
+    shown(page, "#counts button", 6)
+    expect(page).to_have_url(re.compile(r"/compare\?before=1&after=3$"))
+    counts = [int(text) for text in page.locator("#counts button b").all_inner_texts()]
+    lost, regained, both, other, added, removed = counts
     assert lost + regained > 0
+    assert both > 0
     assert (other, added, removed) == (0, 1, 0)
-    assert page.locator("#changes tbody tr").count() == sum(counts)
-    expect(page.locator("#found")).to_have_text("classes matched by label")
-    new = page.locator("#changes tbody tr", has_text="new classes")
-    assert "word60" in new.inner_text()
+    shown(page, "#changes tbody tr", lost + regained + 1)
+    reads(page, "#found", "classes matched by label")
+    expect(page.locator("#changes tbody tr", has_text="new classes")).to_contain_text("word60")
+    page.click("#counts [data-kind=both]")
+    shown(page, "#changes tbody tr", both)
+    page.fill("#search", "word1")
+    expect(page.locator("#changes tbody tr", has_not_text="word1")).to_have_count(0)
+    expect(page).to_have_url(re.compile(r"/compare\?before=1&after=3#show=both&search=word1$"))
+    page.reload()
+    expect(page.locator("#search")).to_have_value("word1")
+    expect(page.locator("#counts [data-kind=both]")).to_have_attribute("aria-pressed", "true")
+    page.fill("#search", "")
+    page.click("#counts [data-kind=both]")  # everything that differs again
+    shown(page, "#changes tbody tr", lost + regained + 1)
     page.select_option("#after", "1")
-    expect(page.locator("#changes")).to_have_text("No class changed.")
+    reads(page, "#changes", "No class changed.")
+
+
+def test_two_models_are_side_by_side_and_what_only_one_loses_is_listed(
+    page: Any, tmp_path: Path, serving: Callable[[Path], str]
+) -> None:
+    one, two = (random_head(40, 3, bias=True, seed=seed) for seed in (1, 2))
+    labels = [f"word{i}" for i in range(40)]
+    with Store(tmp_path / "s.db") as store:
+        store.save(uncork.audit(one.replace(labels=labels), jobs=1), name="small")
+        other = uncork.audit(two.replace(labels=labels[::-1], domain=uncork.Box(1)), jobs=1)
+        store.save(other, name="large")
+        verdicts = [{row["label"]: row["verdict"] for row in store.classes(k)} for k in (1, 2)]
+    lost = [{name for name in labels if said[name] == "unargmaxable"} for said in verdicts]
+    page.goto(serving(tmp_path / "s.db") + "/compare?before=1&after=2#show=regained")
+    lists(page, "#sides h2", ["first\nsmall", "second\nlarge"])
+    shows(page, "#doubts", "audited with different inputs")
+    for kind, expected in (
+        ("regained", lost[0] - lost[1]), ("lost", lost[1] - lost[0]), ("both", lost[0] & lost[1])
+    ):  # fmt: skip
+        if kind != "regained":
+            page.click(f"#counts [data-kind={kind}]")
+            expect(page).to_have_url(re.compile(f"#show={kind}$"))
+        reads(page, f"#counts [data-kind={kind}] b", str(len(expected)))
+        shown(page, "#changes tbody tr", len(expected))
+        named = page.locator("#changes tbody td.text").all_inner_texts()
+        assert set(named) == expected
+
+
+def test_what_is_chosen_stands_in_the_address_and_a_link_shows_the_same(
+    page: Any, watch: Watch, address: str
+) -> None:
+    page.goto(f"{address}/audits/1")
+    page.wait_for_selector(".row")
+    expect(page).to_have_url(f"{address}/audits/1")  # nothing was chosen yet
+    page.select_option("#filter", "argmaxable")
+    page.click("[role=columnheader] button:text-is('margin')")
+    page.click("[role=columnheader] button:text-is('class')")
+    page.click("[role=columnheader] button:text-is('class')")
+    page.fill("#search", "word3")
+    chosen = f"{address}/audits/1#show=argmaxable&sort=-class&search=word3"
+    expect(page).to_have_url(chosen)
+    shows(page, "#found", " of ")
+    labels = page.locator(".row .cell-label").all_inner_texts()
+    page.click(".row >> nth=0")
+    expect(page).to_have_url(re.compile(re.escape(chosen) + r"&class=\d+$"))
+    another = watch().page
+    another.goto(page.url)
+    lists(another, ".row .cell-label", labels)
+    expect(another.locator("dialog[open]")).to_contain_text(labels[0])
+    another.keyboard.press("Escape")
+    expect(another).to_have_url(chosen)
+    another.goto(f"{address}/audits/1#show=nonsense&sort=-nonsense&class=x")
+    another.reload()
+    expect(another.locator("#filter")).to_have_value("unargmaxable")
+    another.goto(f"{address}/#name=model&group=checkpoints&sort=-classes")
+    shown(another, "#audits tbody tr", 3)
+    reads(another, "th[aria-sort=descending] button", "classes")
+    expect(another.locator("#group")).to_have_value("checkpoints")
+    another.goto(f"{address}/label-audits/1#search=7&verdict=feasible")
+    shows(another, "#sets tbody", "feasible")
+    expect(another.locator("#verdict")).to_have_value("feasible")
+    expect(another.locator("#search")).to_have_value("7")
+
+
+def test_a_report_offers_its_classes_as_csv_and_its_certificates(
+    page: Any, proven: tuple[str, uncork.Audit]
+) -> None:
+    address, audit = proven
+    page.goto(f"{address}/audits/1")
+    with page.expect_download() as started:
+        page.click("#downloads a:has-text('CSV')")
+    lines = Path(started.value.path()).read_text(encoding="utf-8").splitlines()
+    assert started.value.suggested_filename == "audit-1.csv"
+    assert len(lines) == audit.classes + 1
+    with page.expect_download() as started:
+        page.click("#downloads a:has-text('certificates')")
+    assert started.value.suggested_filename == "audit-1-certificates.npz"
+    assert uncork.verify(uncork.Audit.load(started.value.path()), audit.head).ok
+
+
+def test_a_row_is_moved_and_its_new_verdict_seen(
+    page: Any, proven: tuple[str, uncork.Audit]
+) -> None:
+    address, audit = proven
+    lost = int(audit.unargmaxable[0])
+    page.goto(f"{address}/audits/1/classes/{lost}")
+    shows(page, ".move-answer", "As it is: unargmaxable")
+    page.fill("#move-bias-field", "1000000")
+    shows(page, ".move-answer", "Now argmaxable")
+    shows(page, ".move-answer", "Next in line where it wins then")
+    expect(page).to_have_url(re.compile(f"/classes/{lost}#bias=1000000$"))
+    page.reload()
+    shows(page, ".move-answer", "Now argmaxable")
+    page.click("text=Back to how it is")
+    shows(page, ".move-answer", "As it is: unargmaxable")
+    shows(page, ".move-answer", "The mixture that beats it then")
+    page.focus("#move-length")
+    page.keyboard.press("End")
+    shows(page, ".move-now", "× 4.00")
+    expect(page.locator("#move-length-field")).to_have_value("4")
+    weight = audit.head.weight.copy()
+    weight[lost] *= 4
+    expected = uncork.audit(audit.head.replace(weight=weight), classes=[lost], jobs=1)
+    shows(page, ".move-answer", str(expected.verdicts[lost]))
+    assert stumbling_blocks(page) == []
+
+
+@pytest.fixture(scope="module")
+def proven(
+    tmp_path_factory: pytest.TempPathFactory, serving: Callable[[Path], str]
+) -> tuple[str, uncork.Audit]:
+    """A server over one audit whose weights and certificates are at hand."""
+    folder = tmp_path_factory.mktemp("proven")
+    np.savez(folder / "head.npz", weight=random_head(40, 4, seed=2).weight)
+    audit = uncork.audit(uncork.load(str(folder / "head.npz")), jobs=1)
+    audit.save(folder / "proofs.npz")
+    with Store(folder / "s.db") as store:
+        store.save(audit, certificates=str(folder / "proofs.npz"))
+    return serving(folder / "s.db"), audit
 
 
 def test_an_audit_is_the_report_with_proofs_asked_for_when_opened(page: Any, address: str) -> None:
     page.goto(f"{address}/audits/1")
     page.wait_for_selector(".row")
-    assert "of the 60 classes can never be the argmax" in page.inner_text("h1")
+    shows(page, "h1", "of the 60 classes can never be the argmax")
     page.select_option("#filter", "argmaxable")
     expect(page.locator(".row", has_text="unargmaxable")).to_have_count(0)  # asked for, and come
     page.click(".row >> nth=0")
@@ -88,15 +216,16 @@ def test_a_class_has_its_proof_its_neighbours_and_its_history(page: Any, address
     number = page.inner_text(".row .cell-class >> nth=0")
     page.goto(f"{address}/audits/1/classes/{number}")
     expect(page.locator(".big-label")).to_have_text(f"word{number}")
-    page.wait_for_selector("#class table")
-    text = page.inner_text("#class")
-    assert "No input puts it" in text
-    assert "Who takes its place: the mixture that beats it" in text
-    assert "Proven anew from the weights, and certified, just now." in text
-    assert "Nearest rows" in text
-    assert page.locator("#class tbody tr").count() == 3
-    expect(page.locator("#class")).to_contain_text("The highest probability any input can give it")
-    expect(page.locator("#class")).to_contain_text("The best rank it can hold is")
+    shown(page, "#class tbody tr", 3)
+    for text in (
+        "No input puts it",
+        "Who takes its place: the mixture that beats it",
+        "Proven anew from the weights, and certified, just now.",
+        "Nearest rows",
+        "The highest probability any input can give it",
+        "The best rank it can hold is",
+    ):
+        shows(page, "#class", text)
     page.click("#class tbody tr:nth-child(3) a:text-is('audit 3')")
     page.wait_for_selector(".row")
 
@@ -108,7 +237,7 @@ def test_numbers_of_a_column_are_equally_exact(page: Any, address: str) -> None:
     assert len(margins) > 5
     for text in margins:
         assert re.fullmatch(r"−(0\.0*[1-9]\d\d|\d\.\d\d|\d\d\.\d|\d{3}|[\d,]+000)", text), text
-    assert "between −100 and 100" in page.inner_text(".lead")
+    shows(page, ".lead", "between −100 and 100")
 
 
 def test_a_stored_verdict_that_does_not_hold_is_marked_on_the_page_of_its_class(
@@ -127,9 +256,9 @@ def test_a_stored_verdict_that_does_not_hold_is_marked_on_the_page_of_its_class(
     page = watch().page
     page.goto(f"{serving(tmp_path / 's.db')}/audits/1/classes/{won}")
     page.wait_for_selector("#class table")
-    assert "The stored verdict does not hold" in page.inner_text(".careful")
-    assert "Some input puts it first" in page.inner_text(".statement")
-    assert "mixture that beats it" not in page.inner_text("#class")
+    shows(page, ".careful", "The stored verdict does not hold")
+    expect(page.locator(".statement").first).to_contain_text("Some input puts it first")
+    expect(page.locator(".halves")).not_to_contain_text("mixture that beats it")
 
 
 def test_an_index_by_cosine_is_shown_by_its_metric_and_proven_by_it(
@@ -187,7 +316,7 @@ def test_the_list_says_inputs_and_bias_and_breaks_no_date(
     page = watch(viewport={"width": width, "height": 900}).page
     page.goto(address)
     row = page.locator("#audits tbody tr").last
-    expect(row).to_be_visible()
+    shown(page, "#audits tbody tr", 4)
     text = row.inner_text()
     assert "with bias" in text
     assert "within ±100" in text
@@ -202,15 +331,14 @@ def test_hostile_labels_stay_text_on_every_page(page: Any, address: str) -> None
     for number in (0, 5, 7, 10, 12):
         page.goto(f"{address}/audits/4/classes/{number}")
         page.wait_for_selector("#class table")
-        assert page.locator(".big-label bdi").count() == 1
-        assert page.locator("main script, main img").count() == 0
-        assert "gone.npz is no longer there" in page.inner_text("#class")
+        shown(page, ".big-label bdi", 1)
+        shows(page, "#class", "gone.npz is no longer there")
+        shows(page, "#class", "Moving its row needs the weights")
+        shown(page, "main script, main img", 0)
         assert page.evaluate("window.hacked") is None
     page.goto(f"{address}/audits/4#class=1")
-    page.wait_for_selector("dialog[open]")
-    shows = "text => document.querySelector('dialog').innerText.includes(text)"
-    page.wait_for_function(shows, arg=HOSTILE[1])  # the label is asked for, and comes
-    assert page.inner_text(".name") == HOSTILE[0]
+    shows(page, "dialog[open]", HOSTILE[1])  # the label is asked for, and comes
+    reads(page, ".name", HOSTILE[0])
 
 
 def test_doubts_are_marked_in_the_list_and_stand_first_on_every_page_of_the_audit(
@@ -219,20 +347,21 @@ def test_doubts_are_marked_in_the_list_and_stand_first_on_every_page_of_the_audi
     page.goto(address)
     first = page.locator("#audits tbody tr").first
     expect(first.locator(".doubt")).to_have_count(len(HOSTILE_READING.doubts))
-    assert first.locator(".doubt").first.inner_text() == f"careful: {HOSTILE[0]}"
-    assert HOSTILE_READING.weight in first.locator(".sub").first.inner_text()
+    expect(first.locator(".doubt").first).to_have_text(f"careful: {HOSTILE[0]}")
+    expect(first.locator(".sub").first).to_contain_text(HOSTILE_READING.weight)
     expect(page.locator("#audits tbody tr").nth(1).locator(".doubt")).to_have_count(0)
     for path in ("/audits/4", "/audits/4/classes/0"):
         page.goto(address + path)
+        shown(page, ".careful", len(HOSTILE_READING.doubts))  # and they are there from the first
         assert page.locator(".careful").all_inner_texts() == [
             f"Careful: {text}" for text in HOSTILE_READING.doubts
         ]
     page.goto(f"{address}/audits/4")
-    assert page.locator("#read dd").first.inner_text() == f"{HOSTILE[0]} ({HOSTILE[2]})"
+    expect(page.locator("#read dd").first).to_have_text(f"{HOSTILE[0]} ({HOSTILE[2]})")
     page.goto(f"{address}/compare?before=1&after=4")
-    expect(page.locator("#doubts .careful")).to_have_count(len(HOSTILE_READING.doubts))
-    expect(page.locator("#doubts .careful").first).to_have_text(f"Careful, after: {HOSTILE[0]}")
-    assert page.locator("main script, main img").count() == 0
+    shown(page, "#doubts .careful", len(HOSTILE_READING.doubts))
+    expect(page.locator("#doubts .careful").first).to_have_text(f"Careful, second: {HOSTILE[0]}")
+    shown(page, "main script, main img", 0)
 
 
 def test_the_api_is_described_without_leaving_this_machine(page: Any, address: str) -> None:
@@ -245,13 +374,13 @@ def test_the_playground_is_linked_and_works_there(page: Any, address: str) -> No
     page.goto(address)
     page.click("nav a:text-is('Playground')")
     page.wait_for_selector("html[data-ready=yes]")
-    assert page.inner_text("#sentence")
+    expect(page.locator("#sentence")).not_to_be_empty()
 
 
 def test_what_is_not_there_says_so(watch: Watch, address: str) -> None:
     watched = watch()
     watched.page.goto(f"{address}/audits/99")
-    assert watched.page.inner_text("h1") == "There is no audit 99"
+    reads(watched.page, "h1", "There is no audit 99")
     (complaint,) = watched.complaints  # Chromium logs that a page was not found
     assert "404" in complaint
     watched.complaints.clear()
@@ -273,7 +402,7 @@ def test_pages_fit_a_phone(watch: Watch, address: str) -> None:
     for path, ready in PAGES:
         page.goto(address + path)
         page.wait_for_selector(ready)
-        assert page.evaluate("document.documentElement.scrollWidth") == 390, path
+        comes_true(page, "document.documentElement.scrollWidth === 390")
 
 
 def test_readers_without_eyes_or_mouse_find_no_stumbling_block(page: Any, address: str) -> None:

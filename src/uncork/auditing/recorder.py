@@ -60,6 +60,8 @@ class Recorder:
             return
         if Formula.fits(space.outline) and np.isnan(space.fixed).all():
             guess = first_guess(space)
+            if guess is None:
+                return
             centre = self.certifier.products.centre if folded else guess.coordinates.centre
             self.proofs.formula = formula(space, guess, centre)
             if self.proofs.formula is not None:

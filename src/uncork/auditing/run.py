@@ -210,7 +210,9 @@ class _Run:
             # Screening begins however late it is: a run that is resumed should get further.
             if not len(classes) or (proposer.stage == "decide" and self._late()):
                 break
-            if proposer.stage == "decide":  # who screens may have nothing to propose for this head
+            # Who screens may have nothing to propose for this head, and then a promise of so many
+            # steps would be false.
+            if proposer.stage == "decide" or proposer.steps(classes, self.space) is None:
                 self._show(proposer, classes)
             self._take_from(proposer, classes, search)
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from uncork.auditing.proofs.verdict import Verdict
 from uncork.auditing.result import Audit
-from uncork.domain import Ball, Box
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,8 @@ def shared_ids(audit: Audit) -> SharedIds | None:
 
 
 def _has_inner_points(audit: Audit) -> bool:
-    domain = audit.domain
-    if isinstance(domain, Box):
-        lower, upper = domain.bounds(audit.features)
-        return bool((lower < upper).all())
-    return domain.is_everything or (isinstance(domain, Ball) and domain.radius > 0)
+    """Whether the domain is known to: a box with no flat side, a ball, or everything."""
+    outline = audit.domain.outline(audit.features)
+    if not outline.exact or (outline.is_round and outline.has_sides):
+        return False
+    return outline.radius > 0 and bool((outline.lower < outline.upper).all())

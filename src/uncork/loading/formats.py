@@ -84,6 +84,10 @@ ORT = Format("ort", f"{_HERE}.ort.file:read_ort_file", ".ort", (".ort",), _magic
 GGUF = Format("gguf", f"{_HERE}.gguf.file:read_gguf", ".gguf", (".gguf",), _magic(b"GGUF"))
 NPZ = Format("npz", f"{_HERE}.numpy.file:read_npz", ".npz", (".npz",))
 NPY = Format("npy", f"{_HERE}.numpy.file:read_npy", ".npy", (".npy",), _magic(b"\x93NUMPY"))
+PICKLE = Format(
+    "pickle", f"{_HERE}.numpy.pickled:read_pickled", "pickles of NumPy arrays alone",
+    looks=_asking(f"{_HERE}.numpy.pickled:looks_like_arrays"),
+)  # fmt: skip
 TORCH = Format(
     "torch", f"{_HERE}.hugging_face.folder:read_torch_file", ".pt/.bin (tensors only)",
     (".pt", ".pth", ".bin", ".ckpt", ".th"), _magic(_LEGACY_TORCH), _is_torch_archive,
@@ -133,6 +137,10 @@ PADDLE = Format(
     "paddle", f"{_HERE}.paddle.file:read_paddle", "Paddle .pdmodel/.json/__model__",
     (".pdmodel", ".pdiparams"), by_name=True,
     looks=_asking(f"{_HERE}.paddle.file:looks_like_paddle"),
+)  # fmt: skip
+PADDLE_VARIABLES = Format(
+    "paddle variables", f"{_HERE}.paddle.variables:read_variables", "Paddle's variables",
+    looks=_asking(f"{_HERE}.paddle.variables:looks_like_variable"),
 )  # fmt: skip
 TENSORFLOW = Format(
     "tensorflow", f"{_HERE}.tensorflow.file:read_tensorflow", "TensorFlow SavedModels and .pb",
@@ -203,6 +211,7 @@ FORMATS = [
     GGUF,
     NPZ,
     NPY,
+    PICKLE,
     TORCH,
     KERAS,
     HDF5,
@@ -216,6 +225,7 @@ FORMATS = [
     COREML,
     TESSERACT,
     PADDLE,
+    PADDLE_VARIABLES,
     TENSORFLOW,
     CHECKPOINT,
     TENSORFLOW_JS,

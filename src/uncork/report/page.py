@@ -11,7 +11,7 @@ import hashlib
 import html
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -28,11 +28,11 @@ from uncork.report.wording import FORMULAS, Asked, meanings
 STYLES = ("theme.css", "report.css")
 # Each may use what stands before it.
 SCRIPTS = (
-    "theme.js", "text.js", "data.js", "table.js", "scales.js", "charts.js", "parts.js",
-    "detail.js", "report.js",
+    "theme.js", "address.js", "text.js", "data.js", "table.js", "scales.js", "charts.js",
+    "parts.js", "detail.js", "report.js",
 )  # fmt: skip
 _IMPORT = re.compile(r"^import [^;]*;\n", re.M)
-_EXPORT = re.compile(r"^export (?:function|class|const) (\w+)", re.M)
+_EXPORT = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.M)
 
 
 def write_report(
@@ -59,7 +59,7 @@ def report_page(
     """The page as text; `outlook` (`uncork.reach.outlook`) adds how near lost classes come, `asked`
     what the commands that check it must say, `beside` further lines (what it is about, text)."""
     style = "\n".join(asset(name) for name in STYLES)
-    script = '"use strict";\n' + "\n".join(_scoped(asset(name)) for name in SCRIPTS)
+    script = one_script(asset(name) for name in SCRIPTS)
     policy = (
         f"default-src 'none'; style-src 'sha256-{_digest(style)}'; "
         f"script-src 'sha256-{_digest(script)}'; base-uri 'none'; form-action 'none'"
@@ -72,9 +72,12 @@ def report_page(
     return filled(shown, report_data(shown), start, f"<script>{script}</script>")
 
 
-def filled(shown: Summary, data: Any, start: str, end: str, navigation: str = "") -> str:
+def filled(
+    shown: Summary, data: Any, start: str, end: str, navigation: str = "", downloads: str = ""
+) -> str:
     """The template with an audit in it. `data` is what the script reads, `start` and `end` bring
-    style and script, `navigation` is markup above the title."""
+    style and script, `navigation` is markup above the title, `downloads` markup below the way to
+    check it."""
     facts = shown.facts
     undecided = shown.counts["undecided"]
     words = shown.words
@@ -82,6 +85,7 @@ def filled(shown: Summary, data: Any, start: str, end: str, navigation: str = ""
         "start": start,
         "end": end,
         "navigation": navigation,
+        "downloads": downloads,
         "name": escaped(shown.name),
         "answer": escaped(shown.answer),
         "head": escaped(
@@ -117,6 +121,12 @@ def _compared(shown: Summary) -> str:
 def asset(name: str) -> str:
     """A file of style or script."""
     return files("uncork.report").joinpath("assets").joinpath(name).read_text(encoding="utf-8")
+
+
+def one_script(modules: Iterable[str]) -> str:
+    """Modules, each of which may use what stands before it, as one script that imports nothing: a
+    page opened from a file may load no modules."""
+    return '"use strict";\n' + "\n".join(map(_scoped, modules))
 
 
 def _scoped(module: str) -> str:
@@ -161,11 +171,8 @@ def _short(domain: str) -> str:
 
 
 def _certified(facts: dict[str, Any], undecided: int) -> str:
-    if facts.get("stored"):
-        return (
-            "This page shows what the store holds; the page of a class proves its verdict again "
-            "from the weights, or says that it does not hold."
-        )
+    if "checked" in facts:
+        return str(facts["checked"])
     if not facts["proven"]:
         return "The proofs were not checked when this page was made: run the commands below."
     rest = " but those left undecided" if undecided else ""

@@ -124,7 +124,7 @@ def shown_audit(
         margins=audit.proofs.margins[ids],
         labels=None if audit.labels is None else dict(enumerate(audit.labels)),
         norms=None if rows is None else row_norms(rows)[ids],
-        mixtures=_mixtures(audit),
+        mixtures=shown_mixtures(audit),
         takers=takers(audit, MOST_TAKERS),
         groups=[[int(i) for i in group] for group in audit.proofs.groups],
         reasons={t: audit.proofs.reasons.get(t, "") for t in audit.undecided.tolist()},
@@ -134,9 +134,9 @@ def shown_audit(
     )
     shown.answer = shown.words.say(shown.answer)
     if isinstance(rows, Head):
-        _add_details(shown, audit)
+        add_details(shown, audit, rows)
     elif rows is not None:
-        _add_next(shown, rows)
+        add_next(shown, rows)
     return shown
 
 
@@ -151,7 +151,8 @@ def as_shown(mixture: Mixture) -> ShownMixture:
     return ShownMixture(mixture.top(LARGEST), len(mixture.classes) if alone else None)
 
 
-def _mixtures(audit: Audit) -> dict[int, ShownMixture]:
+def shown_mixtures(audit: Audit) -> dict[int, ShownMixture]:
+    """The mixture of every class that has one."""
     seen: dict[int, ShownMixture] = {}  # many classes may share one mixture
     mixtures = {}
     for t in audit.unargmaxable.tolist():
@@ -183,7 +184,7 @@ def takers(audit: Audit, most: int) -> list[tuple[int, float, int]]:
     return [(int(i), float(shares[i]), int(counts[i])) for i in first if shares[i] > 0]
 
 
-def _add_next(shown: Shown, items: Items) -> None:
+def add_next(shown: Shown, items: Items) -> None:
     """Who comes next at an item's own vector, by the items' metric, of as many as time allows."""
     most = max(16, int(_WORK / (len(items) * items.features)))
     won = shown.ids[shown.verdicts == Verdict.ARGMAXABLE][:most]
@@ -191,10 +192,9 @@ def _add_next(shown: Shown, items: Items) -> None:
         shown.runners_up = Beside(won, *next_items(items, won, NEAREST))
 
 
-def _add_details(shown: Shown, audit: Audit) -> None:
-    """Nearest rows and runners-up, of as many classes as a few seconds allow, lost ones first."""
-    head = audit.head
-    assert head is not None
+def add_details(shown: Shown, audit: Audit | None, head: Head) -> None:
+    """Nearest rows and, where there is an audit with witnesses, runners-up, of as many classes as a
+    few seconds allow, lost ones first."""
     most = max(16, int(_WORK / (head.classes * head.features)))
     first = np.array([Verdict.UNARGMAXABLE, Verdict.UNDECIDED, Verdict.TIED, Verdict.ARGMAXABLE])
     order = np.argsort(np.argsort(first)[shown.verdicts], kind="stable")
@@ -202,5 +202,5 @@ def _add_details(shown: Shown, audit: Audit) -> None:
     shown.nearest = Beside(near, *nearest_rows(head, near, NEAREST))
     reached = np.isin(shown.verdicts, (Verdict.ARGMAXABLE, Verdict.TIED))
     won = shown.ids[reached][:most]
-    if len(won):
+    if audit is not None and len(won):
         shown.runners_up = Beside(won, *runners_up(audit, head, won, NEAREST))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import json
 import os
@@ -42,14 +43,33 @@ def export(rows: Iterable[Row], path: str | os.PathLike[str]) -> int:
 
 
 def _csv(rows: Iterator[Row], path: Path) -> int:
-    count = 0
-    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(_COLUMNS)
-        for row in rows:
-            writer.writerow([_flat(row[name]) for name in _COLUMNS])
-            count += 1
-    return count
+    lines = -1  # the first is the header
+    with path.open("wb") as file:
+        for line in csv_lines(rows):
+            file.write(line)
+            lines += 1
+    return lines
+
+
+def csv_lines(rows: Iterable[Row], for_people: bool = False) -> Iterator[bytes]:
+    """Rows as lines of CSV in UTF-8, after a header. `for_people`: text that a spreadsheet would
+    take for a formula stands after an apostrophe."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    for cells in itertools.chain(
+        [_COLUMNS], ([_flat(row[name]) for name in _COLUMNS] for row in rows)
+    ):
+        writer.writerow([_no_formula(cell) for cell in cells] if for_people else cells)
+        yield buffer.getvalue().encode("utf-8", "backslashreplace")
+        buffer.seek(0)
+        buffer.truncate()
+
+
+def _no_formula(value: Any) -> Any:
+    """A sign alone, as many a label is, is no formula."""
+    if isinstance(value, str) and len(value) > 1 and value[0] in "=+-@\t\r":
+        return "'" + value
+    return value
 
 
 def _flat(value: Any) -> Any:

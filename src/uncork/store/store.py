@@ -461,21 +461,27 @@ class Store:
     ) -> Iterator[dict[str, Any]]:
         """Every class of every audit, one after the other, with its audit's name: for export."""
         for audit in self.audits(name=name):
-            after, reading = -1, audit.reading
-            while page := self.classes(audit.id, verdict=verdict, limit=_BATCH, after=after):
-                for row in page:
-                    yield {
-                        "audit": audit.id,
-                        "name": audit.name,
-                        "group": audit.group,
-                        "fingerprint": audit.fingerprint,
-                        "metric": audit.metric,
-                        "domain": audit.domain,
-                        **row,
-                        "weight": None if reading is None else reading.weight,
-                        "doubts": [] if reading is None else list(reading.doubts),
-                    }
-                after = page[-1]["class"]
+            yield from self.rows_of(audit, verdict)
+
+    def rows_of(
+        self, audit: StoredAudit, verdict: Verdict | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """The same of one audit."""
+        after, reading = -1, audit.reading
+        while page := self.classes(audit.id, verdict=verdict, limit=_BATCH, after=after):
+            for row in page:
+                yield {
+                    "audit": audit.id,
+                    "name": audit.name,
+                    "group": audit.group,
+                    "fingerprint": audit.fingerprint,
+                    "metric": audit.metric,
+                    "domain": audit.domain,
+                    **row,
+                    "weight": None if reading is None else reading.weight,
+                    "doubts": [] if reading is None else list(reading.doubts),
+                }
+            after = page[-1]["class"]
 
     def failures(
         self, *, name: str | None = None, group: str | None = None, history: bool = False

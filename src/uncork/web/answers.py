@@ -9,6 +9,7 @@ from fastapi import Query
 from starlette.responses import JSONResponse
 
 from uncork.core.text import without_infinities
+from uncork.report.data import cut
 
 LARGEST = 2**31 - 1  # what a database's integer holds
 _MOST = 1000  # items of one page
@@ -27,6 +28,16 @@ class Json(JSONResponse):
     def render(self, content: Any) -> bytes:
         plain = without_infinities(content)
         return json.dumps(plain, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def cut_labels(value: Any) -> Any:
+    """The same with every label cut as on pages."""
+    if isinstance(value, dict):
+        return {
+            key: cut(item) if key == "label" and isinstance(item, str) else cut_labels(item)
+            for key, item in value.items()
+        }
+    return [cut_labels(item) for item in value] if isinstance(value, list) else value
 
 
 def next_offset(offset: int, page: int, total: int) -> int | None:

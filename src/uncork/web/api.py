@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -14,11 +13,19 @@ from starlette.responses import Response
 
 from uncork.auditing.proofs.verdict import Verdict
 from uncork.core.errors import UncorkError
-from uncork.core.reading import json_keys
-from uncork.report.data import ODD_NAMES, cut, report_data
+from uncork.report.data import ODD_NAMES, report_data
 from uncork.store import Store, StoredAudit
 from uncork.web import models, queries
-from uncork.web.answers import LARGEST, LONGEST, Json, Limit, Model, Offset, next_offset
+from uncork.web.answers import (
+    LARGEST,
+    LONGEST,
+    Json,
+    Limit,
+    Model,
+    Offset,
+    cut_labels,
+    next_offset,
+)
 from uncork.web.classes import (
     ClassesAsked,
     classes_asked,
@@ -27,7 +34,15 @@ from uncork.web.classes import (
     named_others,
 )
 from uncork.web.label_sets.api import label_api
-from uncork.web.stored import compared, described_class, shown_stored
+from uncork.web.moving.api import moving_api
+from uncork.web.stored import (
+    DIFFERENCES,
+    compared,
+    described_class,
+    differing,
+    plain_audit,
+    shown_stored,
+)
 from uncork.web.weights import Unavailable, WeightsCache
 
 _COMPARISONS = 4  # kept at once
@@ -82,6 +97,7 @@ class Across(str, Enum):
     norm = "norm"
 
 
+Difference = Enum("Difference", {name: name for name in DIFFERENCES}, type=str)  # type: ignore[misc]
 OddRow = Enum("OddRow", {name: name for name in ODD_NAMES}, type=str)  # type: ignore[misc]
 
 _MISSING: dict[int | str, dict[str, Any]] = {
@@ -89,8 +105,8 @@ _MISSING: dict[int | str, dict[str, Any]] = {
 }
 
 
-def make_api(store: Store, cache: WeightsCache) -> APIRouter:
-    """Every path of the API, reading from that store."""
+def make_api(store: Store, cache: WeightsCache, local: bool = True) -> APIRouter:
+    """Every path of the API, reading from that store; `local`: only this machine can ask."""
     api = APIRouter(prefix="/api", default_response_class=Json)
 
     comparisons, drawn = _Kept(_COMPARISONS), _Kept(_FIGURES)
@@ -233,11 +249,18 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
 
     @api.get(
         "/compare", response_model=models.Comparison, responses=_MISSING,
-        summary="Which classes changed between two audits",
+        summary="Two audits side by side: which classes differ",
     )  # fmt: skip
     def compare(
         before: Annotated[int, Query(ge=1, le=LARGEST)],
         after: Annotated[int, Query(ge=1, le=LARGEST)],
+        kind: Annotated[
+            Difference | None,
+            Query(description="only these; lost and regained: by the second; both: by both"),
+        ] = None,
+        search: Annotated[
+            str, Query(max_length=LONGEST, description="text in the label, or a class number")
+        ] = "",
         limit: Limit = 100,
         offset: Offset = 0,
         whole_labels: WholeLabels = False,
@@ -247,7 +270,7 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
             (first.id, first.created, second.id, second.created),
             lambda: compared(store, first, second),
         )
-        changes = result["changes"]
+        changes = differing(result["changes"], None if kind is None else kind.value, search)
         page = changes[offset : offset + limit]
         page = page if whole_labels else cut_labels(page)
         following = offset + len(page)
@@ -262,6 +285,7 @@ def make_api(store: Store, cache: WeightsCache) -> APIRouter:
             }
         )
 
+    api.include_router(moving_api(store, cache, local))
     api.include_router(label_api(store))
 
     @api.get("/failures", response_model=models.Failures, summary="Models that failed in a sweep")
@@ -345,24 +369,7 @@ class _Kept:
             return self.kept[key]
 
 
-def plain_audit(audit: StoredAudit) -> dict[str, Any]:
-    """A stored audit as JSON has it."""
-    plain = {**dataclasses.asdict(audit), "created": audit.created.isoformat()}
-    del plain["reading"]
-    return {**plain, **json_keys(audit.reading)}
-
-
 def measured(item: dict[str, Any]) -> dict[str, Any]:
     """A class with how long its label is."""
     item["label_length"] = None if item["label"] is None else len(item["label"])
     return item
-
-
-def cut_labels(value: Any) -> Any:
-    """The same with every label cut as on pages."""
-    if isinstance(value, dict):
-        return {
-            key: cut(item) if key == "label" and isinstance(item, str) else cut_labels(item)
-            for key, item in value.items()
-        }
-    return [cut_labels(item) for item in value] if isinstance(value, list) else value

@@ -12,16 +12,24 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException as AnyHTTPException
-from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.staticfiles import StaticFiles
 
 from uncork import __version__
 from uncork.core.errors import UncorkError
 from uncork.store import Store, StoredAudit
+from uncork.store.export import csv_lines
 from uncork.web import pages, queries
 from uncork.web.answers import Json
 from uncork.web.api import make_api
-from uncork.web.guard import Guard
+from uncork.web.export.downloads import CERTIFICATES, CSV, has_certificates, in_pieces
+from uncork.web.guard import Guard, is_loopback
 from uncork.web.label_sets.api import found_label_audit, found_set
 from uncork.web.stored import summary
 from uncork.web.weights import WeightsCache
@@ -48,8 +56,8 @@ def make_app(store: Store, host: str = "127.0.0.1") -> FastAPI:
         default_response_class=Json, lifespan=lifespan,
     )  # fmt: skip
     cache = WeightsCache(store)
-    app.include_router(make_api(store, cache))
-    _add_pages(app, store)
+    app.include_router(make_api(store, cache, is_loopback(host)))
+    _add_pages(app, store, cache, is_loopback(host))
     app.mount("/static", StaticFiles(directory=_folder("uncork.web", "static")))
     app.mount("/assets", StaticFiles(directory=_folder("uncork.report", "assets")))
     _add_errors(app)
@@ -61,7 +69,7 @@ def _folder(package: str, name: str) -> Path:
     return Path(str(files(package).joinpath(name)))
 
 
-def _add_pages(app: FastAPI, store: Store) -> None:
+def _add_pages(app: FastAPI, store: Store, cache: WeightsCache, local: bool) -> None:
     def page(path: str) -> Any:
         return app.get(path, include_in_schema=False, response_class=HTMLResponse)
 
@@ -72,14 +80,36 @@ def _add_pages(app: FastAPI, store: Store) -> None:
     @page("/audits/{audit_id}")
     def audit(audit_id: AuditId) -> Response:
         found = _found(store, audit_id)
-        return HTMLResponse(pages.report(found, summary(found)))
+        files = [(f"/audits/{audit_id}/classes.csv", CSV)]
+        if has_certificates(found):
+            files.append((f"/audits/{audit_id}/certificates.npz", CERTIFICATES))
+        return HTMLResponse(pages.report(found, summary(found), files))
+
+    @app.get("/audits/{audit_id}/classes.csv", include_in_schema=False)
+    def classes(audit_id: AuditId) -> Response:
+        found = _found(store, audit_id)
+        return StreamingResponse(
+            in_pieces(csv_lines(store.rows_of(found), for_people=True)),
+            media_type="text/csv; charset=utf-8",
+            headers=_kept_as(f"audit-{audit_id}.csv"),
+        )
+
+    @app.get("/audits/{audit_id}/certificates.npz", include_in_schema=False)
+    def certificates(audit_id: AuditId) -> Response:
+        found = _found(store, audit_id)
+        if not has_certificates(found) or cache.certificates(found) is None:
+            raise HTTPException(404, f"the certificates of audit {audit_id} are not at hand")
+        return FileResponse(
+            str(found.certificates), media_type="application/octet-stream",
+            headers=_kept_as(f"audit-{audit_id}-certificates.npz"),
+        )  # fmt: skip
 
     @page("/audits/{audit_id}/classes/{class_id}")
     def one_class(audit_id: AuditId, class_id: ClassId) -> Response:
         found = _found(store, audit_id)
         if queries.one_class(store, audit_id, class_id) is None:
             raise HTTPException(404, f"audit {audit_id} has no class {class_id}")
-        return HTMLResponse(pages.one_class(found, class_id))
+        return HTMLResponse(pages.one_class(found, class_id, local))
 
     @page("/label-audits")
     def label_audits() -> Response:
@@ -116,6 +146,10 @@ def _add_pages(app: FastAPI, store: Store) -> None:
     @page("/playground/")
     def playground_folder() -> Response:
         return RedirectResponse("/playground")
+
+
+def _kept_as(name: str) -> dict[str, str]:
+    return {"content-disposition": f'attachment; filename="{name}"'}
 
 
 def _found(store: Store, audit_id: int) -> StoredAudit:

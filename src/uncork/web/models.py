@@ -208,6 +208,22 @@ class ClassOutlook(BaseModel):
     weights: str = Field(description="why the weights are not at hand; empty where they are")
 
 
+class MovedClass(BaseModel):
+    """A class of a head that is not stored: the audit's own, with this class's row moved; null
+    where the weights are not at hand, or the moved row is none that they can hold."""
+
+    verdict: VerdictName | None
+    margin: float | None
+    text: str | None = Field(description="how it was decided")
+    bias: float | None = Field(description="of the class, moved, as the head's type holds it")
+    row_length: float | None = Field(description="of the moved row")
+    room: float | None = Field(description="how far a bias may be worth moving")
+    mixture: MixtureItem | None
+    runners_up: list[Next] | None
+    seconds: float | None
+    weights: str = Field(description="why nothing was decided; empty where something was")
+
+
 SetVerdictName: TypeAlias = Literal["feasible", "infeasible", "undecided"]
 
 
@@ -299,10 +315,11 @@ class Counts(BaseModel):
     other: int
     added: int
     removed: int
+    both: int = Field(description="unargmaxable in both; listed where they are asked for")
 
 
 class Change(BaseModel):
-    change: Literal["lost", "regained", "other", "added", "removed"]
+    change: Literal["lost", "regained", "other", "added", "removed", "both"]
     label: str | None
     class_before: int | None
     class_after: int | None

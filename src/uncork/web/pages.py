@@ -5,9 +5,11 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from uncork.report.data import ODD_NAMES
 from uncork.report.label_page import answer_on_sets
 from uncork.report.page import STYLES, doubts, escaped, filled
 from uncork.report.rows import Summary, base_name
@@ -19,65 +21,78 @@ _SITE = '<link rel="stylesheet" href="/static/site.css">'
 _ICON = '<link rel="icon" type="image/svg+xml" href="/static/icon.svg">'
 
 
-def audits(store: str) -> str:
+@dataclass(frozen=True)
+class Site:
+    """How pages find styles, scripts and one another: on a server, or in a folder of files."""
+
+    head: str  # markup that brings policy and styles
+    script: str  # markup with the name of a script for {name}
+    navigation: str
+    audit: str  # address of a report, with the number of an audit for {id}
+    label_audit: str  # the same of a label audit
+    instead: str  # markup for browsers that run no scripts
+
+
+def audits(store: str, site: Site | None = None) -> str:
     """All audits: filter, sort, choose two to compare."""
-    return _page(
-        "Audits",
-        escaped(store),
-        "Every model that was audited",
-        "",
-        _part("audits.html"),
-        "audits.js",
-    )
+    heading = "Every model that was audited"
+    part = _part("audits.html")
+    return _page("Audits", escaped(store), heading, "", part, "audits.js", site=site)
 
 
-def compare() -> str:
+def compare(site: Site | None = None) -> str:
     """Two audits side by side."""
-    return _page(
-        "Compare", "Compare", "Which classes changed", "", _part("compare.html"), "compare.js"
-    )
+    heading, part = "What one loses, and the other does not", _part("compare.html")
+    return _page("Side by side", "Side by side", heading, "", part, "compare.js", site=site)
 
 
-def one_class(audit: StoredAudit, class_id: int) -> str:
-    """One class of one audit."""
+def one_class(
+    audit: StoredAudit, class_id: int | None, local: bool = True, site: Site | None = None
+) -> str:
+    """One class of one audit; None for a page that finds the class in its address. `local`:
+    whether the server can be asked to move its row."""
     words = summary(audit).words
     data = {
-        "audit": audit.id, "class": class_id, "words": words.instead or None,
-        "about": about_items(audit.metric),
+        "audit": audit.id, "class": class_id, "words": words.instead or None, "local": local,
+        "bias": audit.has_bias, "about": about_items(audit.metric),
     }  # fmt: skip
-    name = f'<a href="/audits/{audit.id}"><bdi>{escaped(title(audit))}</bdi></a>'
+    report = (site or _served()).audit.format(id=audit.id)
+    name = f'<a href="{report}"><bdi>{escaped(title(audit))}</bdi></a>'
     main = doubts(audit.reading)
     main += '<div id="class"><p class="soft" role="status">Proving it again …</p></div>'
-    heading = words.say(f"Class {class_id:,}")
-    return _page(words.say(f"Class {class_id}"), name, heading, "", main, "class.js", data)
+    heading = words.say("Class" if class_id is None else f"Class {class_id:,}")
+    return _page(heading.replace(",", ""), name, heading, "", main, "class.js", data, site)
 
 
-def label_audits(store: str) -> str:
+def label_audits(store: str, site: Site | None = None) -> str:
     """All label audits: what was decided about label sets of multi-label heads."""
     heading = "Label sets of multi-label heads"
     part = _part("label-audits.html")
-    return _page("Label sets", escaped(store), heading, "", part, "label-audits.js")
+    return _page("Label sets", escaped(store), heading, "", part, "label-audits.js", site=site)
 
 
-def label_audit(stored: dict[str, Any]) -> str:
+def label_audit(stored: dict[str, Any], site: Site | None = None) -> str:
     """One label audit: its counts, and its sets, searched and in pages."""
     name = f"<bdi>{_name_of(stored)}</bdi>"
     counts = {verdict: stored[verdict] for verdict in ("feasible", "infeasible", "undecided")}
     heading = escaped(answer_on_sets(counts, stored["sets"]))
     main = doubts(stored["reading"]) + _part("label-audit.html")
     data = {"audit": stored["id"]}
-    title = f"Label audit {stored['id']}"
-    return _page(title, name, heading[:1].upper() + heading[1:], "", main, "label-audit.js", data)
+    title, heading = f"Label audit {stored['id']}", heading[:1].upper() + heading[1:]
+    return _page(title, name, heading, "", main, "label-audit.js", data, site)
 
 
-def label_set(stored: dict[str, Any], set_id: int) -> str:
-    """One label set of a label audit, with its proof."""
+def label_set(stored: dict[str, Any], set_id: int | None, site: Site | None = None) -> str:
+    """One label set of a label audit, with its proof; None for a page that finds the set in its
+    address."""
     data = {"audit": stored["id"], "set": set_id, "sets": stored["sets"]}
-    name = f'<a href="/label-audits/{stored["id"]}"><bdi>{_name_of(stored)}</bdi></a>'
+    whole = (site or _served()).label_audit.format(id=stored["id"])
+    name = f'<a href="{whole}"><bdi>{_name_of(stored)}</bdi></a>'
     main = doubts(stored["reading"])
     main += '<div id="set"><p class="soft" role="status">Proving it again …</p></div>'
-    title = f"Label set {set_id}"
-    return _page(title, name, f"Label set {set_id:,}", "", main, "label-set.js", data)
+    title = "Label set" if set_id is None else f"Label set {set_id}"
+    heading = "Label set" if set_id is None else f"Label set {set_id:,}"
+    return _page(title, name, heading, "", main, "label-set.js", data, site)
 
 
 def _name_of(stored: dict[str, Any]) -> str:
@@ -100,9 +115,12 @@ def problem(status: int, text: str) -> str:
     )
 
 
-def report(audit: StoredAudit, shown: Summary) -> str:
-    """The report of a stored audit: its classes, figures and odd rows are asked for when seen."""
-    script = '<script type="module" src="/static/report.js"></script>'
+def report(
+    audit: StoredAudit, shown: Summary, downloads: list[tuple[str, str]], site: Site | None = None
+) -> str:
+    """The report of a stored audit: its classes, figures and odd rows are asked for when seen.
+    `downloads` are files of it: (address, what it is)."""
+    site = site or _served()
     data = {
         "audit": audit.id,
         "size": audit.asked,
@@ -110,8 +128,16 @@ def report(audit: StoredAudit, shown: Summary) -> str:
         "unknown": "potentially unargmaxable" if audit.approximate else "undecided",
         "words": shown.words.instead or None,
         "about": about_items(audit.metric),
+        "odd": list(ODD_NAMES),
     }
-    return filled(shown, data, _head(), script, _part("navigation.html"))
+    links = ", ".join(
+        f'<a href="{html.escape(address)}" download>{escaped(text)}</a>'
+        for address, text in downloads
+    )
+    return filled(
+        shown, data, site.head, site.script.format(name="report.js"), site.navigation,
+        f'<p class="print-hidden" id="downloads">Downloads: {links}.</p>' if links else "",
+    )  # fmt: skip
 
 
 def playground() -> str:
@@ -121,9 +147,17 @@ def playground() -> str:
     return page.replace("<header>", _part("navigation.html") + "<header>", 1)
 
 
-def _head() -> str:
+def _served() -> Site:
+    """The pages of a server."""
     links = [f'<link rel="stylesheet" href="/assets/{name}">' for name in STYLES]
-    return "\n".join([*links, _SITE, _ICON])
+    return Site(
+        "\n".join([*links, _SITE, _ICON]),
+        '<script type="module" src="/static/{name}"></script>',
+        _part("navigation.html"),
+        "/audits/{id}",
+        "/label-audits/{id}",
+        'The same is in the\n<a href="/api/audits">API</a>.',
+    )
 
 
 def _page(
@@ -134,18 +168,21 @@ def _page(
     main: str,
     script: str,
     data: dict[str, Any] | None = None,
+    site: Site | None = None,
 ) -> str:
     """`page_title` and `heading` are words of ours; what comes from a store is escaped before."""
+    site = site or _served()
     parts = {
         "title": f"{page_title} · uncork",
-        "head": _head(),
+        "head": site.head,
         "data": f" data-page='{html.escape(json.dumps(data))}'" if data else "",
-        "navigation": _part("navigation.html"),
+        "navigation": site.navigation,
         "name": name,
         "heading": heading,
         "lead": lead,
         "main": main,
-        "script": f'<script type="module" src="/static/{script}"></script>',
+        "instead": site.instead,
+        "script": site.script.format(name=script),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda marker: parts[marker[1]], _part("shell.html"))
 

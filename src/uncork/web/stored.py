@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from uncork.auditing import Audit
 from uncork.auditing.proofs.verdict import Verdict
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.items import Items
+from uncork.core.reading import json_keys
 from uncork.domain import Domain, parse_domain
 from uncork.report.neighbours import nearest_rows, next_items, row_norms, runners_up
 from uncork.report.rows import Shown, ShownMixture, Summary, base_name
@@ -30,6 +34,8 @@ _PARTS = 24  # of a mixture, in the answer about one class
 _NEAREST = 8
 _HISTORY = 200
 _UNKNOWN = Verdict.UNDECIDED
+# What two audits can differ in, about one class; and that both lose it.
+DIFFERENCES = ("lost", "regained", "other", "added", "removed", "both")
 _COUNTS = ("argmaxable", "unargmaxable", "tied", "undecided")
 
 
@@ -110,13 +116,23 @@ def _facts(audit: StoredAudit, some: bool) -> dict[str, Any]:
         "check": checking_commands(audit.source, option, audit.has_bias, metric=audit.metric),
         "approximate": audit.approximate,
         "proven": audit.proven,
-        "stored": True,
+        "checked": (
+            "This page shows what the store holds; the page of a class proves its verdict again "
+            "from the weights, or says that it does not hold."
+        ),
         "made": (
             f"uncork {audit.uncork}, {audit.seconds.get('total', 0.0):.1f} s on {audit.device}, "
             f"{audit.created:%Y-%m-%d %H:%M} UTC"
         ),
         "some": some,
     }
+
+
+def plain_audit(audit: StoredAudit) -> dict[str, Any]:
+    """A stored audit as JSON has it."""
+    plain = {**dataclasses.asdict(audit), "created": audit.created.isoformat()}
+    del plain["reading"]
+    return {**plain, **json_keys(audit.reading)}
 
 
 def described_class(
@@ -171,21 +187,30 @@ def _prove(
     margin = None if found is Verdict.UNDECIDED else proven.margin(class_id)
     described["check"] = _check(found, margin, _checked(said, found, proof.own))
     described["check"]["holds"] = None if _UNKNOWN in (said, found) else said == found
-    mixture = proven.mixture(class_id)
+    described["mixture"], described["runners_up"] = proof_of(proven, rows, class_id)
+
+
+def proof_of(
+    proven: Audit, rows: Head | Items, class_id: int
+) -> tuple[dict[str, Any] | None, list[dict[str, Any]] | None]:
+    """The proof of a class that was decided: the mixture that beats it, or who comes next at its
+    witness."""
+    found, mixture = Verdict(int(proven.proofs.verdicts[class_id])), proven.mixture(class_id)
     if mixture is not None and found is Verdict.UNARGMAXABLE:
         alone = mixture.tilt is None and not mixture.bulk
         parts = [[i, share] for i, share in mixture.top(_PARTS)]
-        described["mixture"] = _mixture(parts, len(mixture.classes) if alone else None, True)
-    elif found in (Verdict.ARGMAXABLE, Verdict.TIED):
-        if isinstance(rows, Items):
-            others, leads = next_items(rows, asked, _NEAREST)
-        else:
-            others, leads = runners_up(proven, rows, asked, _NEAREST)
-        described["runners_up"] = [
-            {"class": int(i), "lead": float(lead)}
-            for i, lead in zip(others[0], leads[0], strict=True)
-            if i >= 0
-        ]
+        return _mixture(parts, len(mixture.classes) if alone else None, True), None
+    if found not in (Verdict.ARGMAXABLE, Verdict.TIED):
+        return None, None
+    if isinstance(rows, Items):
+        others, leads = next_items(rows, np.array([class_id]), _NEAREST)
+    else:
+        others, leads = runners_up(proven, rows, np.array([class_id]), _NEAREST)
+    return None, [
+        {"class": int(i), "lead": float(lead)}
+        for i, lead in zip(others[0], leads[0], strict=True)
+        if i >= 0
+    ]
 
 
 def _checked(said: Verdict, found: Verdict, own: bool | None) -> str:
@@ -259,33 +284,40 @@ def _name_others(
         *(described["nearest"] or []),
         *(described["runners_up"] or []),
     ]
+    at_hand = described["row_length"] is not None and described["label"] is not None
+    named(store, audit, entries, cache.of(audit).rows.labels if at_hand else None)
+
+
+def named(
+    store: Store, audit: StoredAudit, entries: list[dict[str, Any]], labels: Sequence[str] | None
+) -> None:
+    """Give classes that are named their labels and verdicts: the store's, else the head's."""
     known = labels_of(store, audit.id, sorted({entry["class"] for entry in entries}))
     for entry in entries:
         entry["label"], entry["verdict"] = known.get(entry["class"], (None, None))
-    at_hand = described["row_length"] is not None
-    if at_hand and described["label"] is not None:
-        labels = cache.of(audit).rows.labels
-        for entry in entries:
-            if entry["label"] is None and labels is not None:
-                entry["label"] = labels[entry["class"]]
+        if entry["label"] is None and labels is not None:
+            entry["label"] = labels[entry["class"]]
 
 
 def compared(store: Store, before: StoredAudit, after: StoredAudit) -> dict[str, Any]:
-    """Which classes changed their verdict, appeared or went, between two audits.
+    """Which classes changed their verdict, appeared or went, between two audits, or are
+    unargmaxable in both.
 
     Classes are matched by label where both audits have labels, each of them once; else by number.
     """
     old, new = (list(every_class(store, audit.id)) for audit in (before, after))
     labelled = all(row.label is not None for rows in (old, new) for row in rows)
     earlier, later = _by_key(old, labelled), _by_key(new, labelled)
-    counts = {"lost": 0, "regained": 0, "other": 0, "added": 0, "removed": 0}
+    counts = dict.fromkeys(DIFFERENCES, 0)
     changes = []
     for key, row in later.items():
         was = earlier.get(key)
         if was is None:
             kind = "added"
-        elif was.verdict == row.verdict:
+        elif was.verdict == row.verdict != Verdict.UNARGMAXABLE:
             continue
+        elif was.verdict == row.verdict:
+            kind = "both"
         elif row.verdict == Verdict.UNARGMAXABLE:
             kind = "lost"
         else:
@@ -296,7 +328,22 @@ def compared(store: Store, before: StoredAudit, after: StoredAudit) -> dict[str,
         if key not in later:
             counts["removed"] += 1
             changes.append(_change("removed", row, None))
+    changes.sort(key=lambda change: DIFFERENCES.index(change["change"]))
     return {"matched_by": "label" if labelled else "class", "counts": counts, "changes": changes}
+
+
+def differing(changes: list[dict[str, Any]], kind: str | None, search: str) -> list[dict[str, Any]]:
+    """Those of one kind, or all that differ, whose label holds a text or whose number it is."""
+    sought = search.strip().casefold()
+    number = int(sought) if sought.isascii() and sought.isdigit() and len(sought) < 10 else -1
+
+    def fits(change: dict[str, Any]) -> bool:
+        if (change["change"] == "both") if kind is None else (change["change"] != kind):
+            return False
+        numbers = (change["class_before"], change["class_after"])
+        return not sought or number in numbers or sought in (change["label"] or "").casefold()
+
+    return [change for change in changes if fits(change)]
 
 
 def _by_key(rows: list[Any], labelled: bool) -> dict[Any, Any]:

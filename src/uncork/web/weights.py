@@ -163,6 +163,15 @@ class WeightsCache:
             proofs.verdicts[class_id] = Verdict.UNDECIDED
         return replace(audit, proofs=proofs, head=head)
 
+    def certificates(self, stored: StoredAudit) -> Audit | None:
+        """What the audit's certificate file says, if it is there, can be read and is of this
+        audit's weights and inputs. Nothing of it is checked here."""
+        with self._lock:
+            found = self._certified(stored)
+        if found is None or found.fingerprint != stored.fingerprint:
+            return None
+        return found if is_of_domain(self._store, stored, found.domain) else None
+
     def _certified(self, stored: StoredAudit) -> Audit | None:
         """The audit's certificate file, if it is there and can be read; the last one is kept."""
         if not stored.certificates:

@@ -47,6 +47,7 @@ from uncork.core.rigour import (
 from uncork.domain import Domain
 
 EXACT_PAIRS = 20_000  # pairs (input, class) settled in integers before a block is refused
+_FAR_BEHIND = 8.0  # times what rounding may hide
 _EXACT_SIZE = 200_000  # numbers in a mixture's rows up to which it is also tried exactly
 
 
@@ -122,6 +123,9 @@ class Certifier:
                 )
                 margin[left] = _lead_down(own, rivals)
                 lowest[left] = own
+                # What is far behind stays so, and is refused without a closer look.
+                hidden = self.products.hidden(x, drift, single)
+                inside[left] &= ~(margin[left] < -_FAR_BEHIND * hidden)
         pairs = EXACT_PAIRS
         for k in np.flatnonzero(inside & ~(margin > 0)).tolist():
             t = int(classes[k])

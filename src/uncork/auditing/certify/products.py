@@ -230,6 +230,15 @@ class Products:
             rivals[at] = self._rivals(classes[at], x[put(at)], reach[at], groups, single)
         return own, rivals
 
+    def hidden(self, x: Any, drift: np.ndarray, single: bool) -> np.ndarray:
+        """About how far from the truth the bounds on a logit may be at each input: (n,). Nothing is
+        proven by it."""
+        kappa, tiny = (self._kappa32, _TINY32) if single else (self.kappa, TINY)
+        norms = self.centred_norms if single else self.norms
+        reach = self.device.get(row_norms(x, self.device.xp)) + drift / kappa
+        size = reach * norms.max() + np.abs(self.offsets).max()
+        return np.asarray(kappa * size + (self.head.features + 16) * tiny * (1 + reach))
+
     def _rivals(
         self,
         classes: np.ndarray,

@@ -30,9 +30,10 @@ from uncork.auditing.search.proposer import Mixtures, Proposal, Proposer, Search
 from uncork.auditing.search.space import Space
 
 _STEPS = 80  # Newton steps for a class, then it is left undecided
-_STEPS_WITH_SIDES = 24  # the same where all sides are in: there it may run off between the two
+_STEPS_WITH_SIDES = 48  # the same where all sides are in: there it may run off between the two
 _RIDGE = 1e-9
 _MOST_SIDES = 2  # that are in every working set, as a multiple of the width
+_BESIDE_SIDES = 0.75  # times the usual number of classes, beside all sides
 
 
 class Sides(Enum):
@@ -67,14 +68,15 @@ class WorkingSets:
 def plans(space: Space) -> Iterator[WorkingSets]:
     """Working sets to try one after the other: a class that one leaves open gets the next.
 
-    Where inputs have coordinates that no class sees, most lost classes are lost whatever can
-    arrive, and are told in the few coordinates that count. The others are pushed about by sides
-    that no class holds: there all of them are in from the beginning.
+    Where walls are in the way, most lost classes are lost whatever can arrive, and where inputs
+    have coordinates that no class sees, they are told in the few coordinates that count. The others
+    are pushed from side to side: there all sides are in from the beginning, and take the place of
+    some classes.
     """
-    if space.unseen:
+    if space.unseen or space.has_walls:
         yield WorkingSets(sides=Sides.NONE)
         if len(space.sides()) <= _MOST_SIDES * space.width:
-            yield WorkingSets(sides=Sides.ALL)
+            yield WorkingSets(1.0 if space.unseen else _BESIDE_SIDES, Sides.ALL)
     yield WorkingSets()
     yield WorkingSets(3.0)
 
@@ -102,7 +104,8 @@ def propose_in_batches(
 
     with space.backend.threads() as over:
         for found in over(work, batches(space, classes, _hints(space, classes, search), plan)):
-            yield from found
+            # The larger part first: certifying takes a while, and the time left is shown meanwhile.
+            yield from sorted(found, key=lambda proposal: -len(proposal.classes))
 
 
 def _hints(space: Space, classes: np.ndarray, search: Search) -> Any:

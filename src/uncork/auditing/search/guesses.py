@@ -18,10 +18,14 @@ import numpy as np
 from uncork.auditing.certify.guesses import Coordinates
 from uncork.auditing.folded import Folded
 from uncork.auditing.proofs.formula import Formula
+from uncork.auditing.search.aims import aims
 from uncork.auditing.search.proposer import FirstGuesses, Proposal, Proposer, Search
+from uncork.auditing.search.screen import winners
 from uncork.auditing.search.space import Space
 
 _SAMPLE = 512  # classes whose first guess is tried, to see how many win
+_TRIED = 64  # classes on which other first inputs are tried too
+_PAYS = 0.5  # times as many classes as these win for, the formula is worth it
 _ROUNDS = 2
 _WORTH_IT = 0.01  # a share of guesses that lose, below which they are left to reflecting
 _FEW = 4  # the same for a number of guesses, as a multiple of the features
@@ -59,8 +63,31 @@ class Guess:
     weighted: bool  # whether this is another guess than that of the space's own points
 
 
-def first_guess(space: Space) -> Guess:
-    """The space's own points, or weighted ones where those win for more classes."""
+def first_guess(space: Space) -> Guess | None:
+    """The space's own points, or weighted ones where those win for more classes. None where other
+    first inputs win for far more."""
+    guess = _rounder(space)
+    return guess if _pays(space, guess) else None
+
+
+def _pays(space: Space, guess: Guess) -> bool:
+    """Whether the inputs by formula win about as often as others would, on a sample."""
+    kinds = [aim for aim in aims(space) if not aim.straight]
+    if not kinds:
+        return True
+    classes = np.flatnonzero(space.representative == np.arange(space.head.classes))
+    sample = np.random.default_rng(0).permutation(classes)[:_TRIED]
+
+    def won(inputs: Any) -> int:
+        return int((winners(space, space.directions(inputs)) == sample).sum())
+
+    points = guess.coordinates.points[space.backend.index(sample)][:, : len(guess.to_input)]
+    inputs = space.enter(points @ space.backend.asarray(guess.to_input))
+    enough = won(inputs) / _PAYS
+    return enough >= len(sample) or enough >= max(won(aim.inputs(sample)) for aim in kinds)
+
+
+def _rounder(space: Space) -> Guess:
     seen = space.width - space.lifted - space.unseen
     unit = space.head.unit if isinstance(space.head, Folded) else 1.0
     to_input, back = space.to_input, space.from_input[:, :seen] / unit

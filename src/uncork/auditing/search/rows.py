@@ -158,13 +158,15 @@ class _Points:
 def _mixture(
     space: Space, ids: np.ndarray, duals: np.ndarray, rows: np.ndarray, own: np.ndarray
 ) -> Mixture | None:
-    """The programme's duals in the layout that `mixtures_from_duals` reads."""
+    """A mixture of the programme's rows, or its duals, as `mixtures_from_duals` reads them."""
     is_height = np.zeros(len(ids), dtype=bool)
     is_height[0] = space.lifted
     order = np.flatnonzero(~is_height)
     mean_length = float(np.linalg.norm(own)) or 1.0
     a = np.concatenate([rows[order], -own[None, :] / mean_length, rows[is_height]])
-    weight = np.concatenate([duals[order], [0.0], duals[is_height]])
+    weight = _deepest(a, np.arange(len(order), len(a)))
+    if weight is None:
+        weight = np.concatenate([duals[order], [0.0], duals[is_height]])
     named = ids[order]
     points = space.exact_points(np.where(named >= 0, named, 0)) - own
     lengths = np.where(named >= 0, np.linalg.norm(points, axis=1), 1.0)
@@ -173,6 +175,26 @@ def _mixture(
     return mixtures_from_duals(
         space.backend, named[None], put(weight[None]), put(a[None]), put(lengths[None])
     )[0]
+
+
+def _deepest(rows: np.ndarray, spare: np.ndarray) -> np.ndarray | None:
+    """λ ≥ 0 with Σ λ_k a_k = 0 and Σ λ = 1 that leaves the most to the spare rows, the mean and the
+    height: they are what absorbs rounding. None where there is nothing to leave.
+
+    Any λ is as good to the programme, and its own is a corner, with nothing to spare.
+    """
+    from scipy.optimize import linprog
+
+    balance = np.column_stack(
+        [np.vstack([rows.T, np.ones(len(rows))]), np.zeros(rows.shape[1] + 1)]
+    )
+    least = np.zeros((len(spare), len(rows) + 1))
+    least[np.arange(len(spare)), spare], least[:, -1] = -1.0, 1.0
+    solved = linprog(
+        np.append(np.zeros(len(rows)), -1.0), A_ub=least, b_ub=np.zeros(len(spare)),
+        A_eq=balance, b_eq=np.append(np.zeros(rows.shape[1]), 1.0), method="highs",
+    )  # fmt: skip
+    return solved.x[:-1] if solved.status == 0 and solved.x[-1] > 0 else None
 
 
 def _solver(width: int) -> highspy.Highs:

@@ -7,26 +7,22 @@ Algorithm 2 of the paper, in the whitened metric) and tried again, all live clas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
 
+from uncork.auditing.search.aims import Aim, aims
 from uncork.auditing.search.proposer import Proposal, Proposer, Search, Witnesses
 from uncork.auditing.search.space import Space
 
-_WORTH_IT = 0.01  # another reflection is made while it frees this share of the live classes
-_SHORTER = (0.25, 0.0625)  # with a bias the length of the input matters too
-_FAR = (100.0, 3.0)  # lengths of guesses where walls are in the way, in units of the bias
-_ROUNDS = 20  # towards the input nearest to such a guess
-_AFTER = 6  # and to one that was reflected
-
-
-def first_inputs(space: Space, classes: np.ndarray, share: float = 1.0) -> Any:
-    """The first guess for each class, inside the domain: (n, d) on the device."""
-    inner = len(space.to_input)
-    guess = space.points[space.backend.index(classes)][:, :inner] @ space.to_input_device
-    return space.with_fixed(space.enter(guess, share))
+_WORTH_IT = 0.01  # reflections are made while each frees this share of the live classes, or less
+_NARROW = 256  # features up to which a class that is left takes factorisations to decide
+_DECIDING = 100.0  # times the width squared: products of one row that deciding a class is worth
+_LOOK = (3, 16)  # reflections over which it is seen whether they pay: at least, at most
+_SAMPLE = (48, 128, 32)  # classes that kinds of guesses are tried on: at least, at most, one of
+_ENOUGH = 0.9  # of them that a kind wins for, and no other is tried before it
+_AFTER = 6  # rounds towards the input of the box nearest to one that was reflected
 
 
 def winners(space: Space, y: Any) -> np.ndarray:
@@ -62,21 +58,37 @@ def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Propo
     reflecting leaves the other classes are hints for those who decide them.
     """
     screening = _Screening(space, classes)
-    yield from screening.guess(1.0)
-    if space.lifted:
-        for share in _SHORTER:
-            yield from screening.guess(share)
-    if space.has_walls:
-        for length in _FAR:
-            yield from screening.guess_behind_walls(length)
-    rounds, patience = 0, search.patience
-    while len(screening.live) and (patience is None or rounds < patience) and not search.late():
-        freed = yield from screening.reflect()
-        rounds += 1
-        if patience is None and rounds >= 3 and freed < _WORTH_IT * len(screening.live):
+    kinds = aims(space)
+    while len(screening.live):
+        aim, share = yield from screening.choose(kinds)
+        if aim is None:
             break
+        kinds = [other for other in kinds if other is not aim]
+        yield from screening.guess(aim, search if share >= _ENOUGH else None)
+    freed: list[int] = []
+    while len(screening.live) and not search.late():
+        if search.patience is None:
+            pays = _goes_on(freed, len(screening.live), space)
+        else:
+            pays = len(freed) < search.patience
+        if not pays:
+            break
+        freed.append((yield from screening.reflect()))
     if len(screening.live):
         search.nearly_won = screening.live, space.directions(screening.inputs)
+
+
+def _goes_on(freed: list[int], live: int, space: Space) -> bool:
+    """Whether another reflection pays, after those that freed so many classes each.
+
+    A reflection takes a product with all classes, and deciding a class some factorisations of the
+    width. Few live classes are reflected long enough to see one of them freed.
+    """
+    share = _WORTH_IT
+    if space.width <= _NARROW:
+        share = min(share, space.head.classes / (_DECIDING * space.width**2))
+    rounds = int(np.clip(8 / (share * live), *_LOOK))
+    return len(freed) < rounds or sum(freed[-rounds:]) >= share * live * rounds
 
 
 # How many classes can win is what is asked.
@@ -93,40 +105,58 @@ class _Screening:
         self.inputs: Any = None
         self.winner = np.empty(0, dtype=np.int64)
 
-    def guess(self, share: float) -> Iterator[Proposal]:
-        """Try every live class's first guess at a share of the largest length that fits."""
-        yield from self._try(
-            lambda classes: first_inputs(self.space, classes, share), share == 1.0, share == 1.0
-        )
+    def choose(self, kinds: list[Aim]) -> Generator[Proposal, None, tuple[Aim | None, float]]:
+        """The kind of first guess that wins most often on a sample, and how often that is.
 
-    def guess_behind_walls(self, length: float) -> Iterator[Proposal]:
-        """Try the input of the box that is nearest, as logits go, to every live class's own."""
-        space, inner = self.space, len(self.space.to_input)
+        None where none wins, unless there is nothing to go on from yet. Those that win nowhere are
+        taken off the list.
+        """
+        if not kinds:
+            return None, 0.0
+        first = kinds[0]
+        least, most, one_of = _SAMPLE
+        count = min(len(self.live), max(least, min(most, len(self.live) // one_of)))
+        sample = np.sort(np.random.default_rng(0).choice(self.live, count, replace=False))
+        won: dict[Aim, int] = {}
+        for aim in list(kinds):
+            winner = yield from self._evaluate(aim.inputs(sample), sample, aim.by_formula)
+            won[aim] = int((winner == sample).sum())
+            if not won[aim]:
+                kinds.remove(aim)
+            if won[aim] >= _ENOUGH * count:
+                break
+        self._compact()
+        best = max(won, key=lambda aim: won[aim])
+        if won[best]:
+            return best, won[best] / count
+        return (first if self.inputs is None else None), 0.0
 
-        def inputs(classes: np.ndarray) -> Any:
-            guess = space.points[space.backend.index(classes)][:, :inner] @ space.to_input_device
-            return space.projected(guess * (length * space.bias_scale), _ROUNDS)
+    def guess(self, aim: Aim, search: Search | None) -> Iterator[Proposal]:
+        """Try a first guess for every live class; the first kind tried is gone on from.
 
-        yield from self._try(inputs, False, True)
-
-    def _try(
-        self, make: Callable[[np.ndarray], Any], formula: bool, kept: bool
-    ) -> Iterator[Proposal]:
-        """Try an input for every live class; if `kept`, go on from there."""
+        With a search nearly all are expected to win, and are proposed as they are: the certifier's
+        product tells who does, and only the others are looked at here.
+        """
         space, index = self.space, self.space.backend.index
+        first = self.inputs is None
         behind_inputs, behind_winners, behind_classes = [], [], []
         step = max(1, space.backend.chunk_bytes // (8 * space.features))
         for start in range(0, len(self.live), step):
             classes = self.live[start : start + step]
-            inputs = make(classes)
-            winner = yield from self._evaluate(inputs, classes, formula)
+            inputs = aim.inputs(classes)
+            if search is not None:
+                yield from self._claim(classes, inputs, np.arange(len(classes)), aim.by_formula)
+                left = np.flatnonzero(np.isin(classes, search.undecided(classes)))
+                classes, inputs = classes[left], inputs[index(left)]
+                self.wanted[classes] = True
+            winner = yield from self._evaluate(inputs, classes, aim.by_formula)
             behind = np.flatnonzero(self.wanted[classes])
             behind_inputs.append(inputs[index(behind)])
             behind_winners.append(winner[behind])
             behind_classes.append(classes[behind])
         if not behind_classes:
             return
-        if kept:
+        if first:
             self.inputs = space.backend.xp.concat(behind_inputs, axis=0)
             self.winner = np.concatenate(behind_winners)
             self.live = np.concatenate(behind_classes)
@@ -163,8 +193,10 @@ class _Screening:
 
     def _compact(self) -> None:
         still = np.flatnonzero(self.wanted[self.live])
-        self.live, self.winner = self.live[still], self.winner[still]
-        self.inputs = self.inputs[self.space.backend.index(still)]
+        self.live = self.live[still]
+        if self.inputs is not None:
+            self.winner = self.winner[still]
+            self.inputs = self.inputs[self.space.backend.index(still)]
 
 
 def _reflect(space: Space, live: np.ndarray, winner: np.ndarray, inputs: Any) -> Any:
@@ -175,7 +207,12 @@ def _reflect(space: Space, live: np.ndarray, winner: np.ndarray, inputs: Any) ->
     a = space.points[backend.index(live)] - space.points[backend.index(winner)]
     gap = xp.sum(a * y, axis=1, keepdims=True)
     size = xp.sum(a[:, :inner] ** 2, axis=1, keepdims=True)
-    step = -2 * gap / xp.where(size > 0, size, xp.ones_like(size))
+    beyond = -gap
+    if space.has_walls:
+        # Going back to the box takes part of the way back: the last bit would take for ever.
+        least = space.most_even[1] * space.bias_scale if space.lifted else 0.0
+        beyond = xp.maximum(beyond, xp.full_like(gap, least))
+    step = (beyond - gap) / xp.where(size > 0, size, xp.ones_like(size))
     y = xp.concat([y[:, :inner] + step * a[:, :inner], y[:, inner:]], axis=1)
     x = space.inputs(y)
     if space.has_walls:

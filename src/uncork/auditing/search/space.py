@@ -38,6 +38,7 @@ _FAR = 1e4  # how far out an input is tried where the domain sets no bound
 _MOST_UNSEEN = 4096  # features, beyond which directions that no row sees are not searched
 _EVEN = 4  # sides up to this many times as far as others count as a cube around zero
 _ROUNDING = 2.0**-52  # of each term of a mean, as a share of it
+_STILL = 1e-3  # a step of this share of the inputs, after which they are near enough
 _INSIDE = 1 - 1e-6  # rounding to float32 must not leave the domain
 
 
@@ -371,7 +372,9 @@ class Space:
             there = xp.minimum(xp.maximum(there, low), high)
             before, momentum = momentum, (1 + (1 + 4 * momentum**2) ** 0.5) / 2
             ahead = there + ((before - 1) / momentum) * (there - here)
-            here = there
+            moved, here = xp.sum(xp.abs(there - here)), there
+            if float(moved) <= _STILL * float(xp.sum(xp.abs(there))):
+                break
         return self.with_fixed(self.clip(here * put(scale)))
 
     @cached_property
@@ -387,7 +390,19 @@ class Space:
         correlation = rows @ rows.T
         if not (np.isfinite(correlation).all() and np.isfinite(scale).all() and (scale > 0).all()):
             return self.backend.asarray(np.eye(self.features)), np.ones(self.features)
-        return self.backend.asarray(correlation / np.linalg.norm(correlation, 2)), scale
+        return self.backend.asarray(correlation / _largest_eigenvalue(correlation)), scale
+
+    @cached_property
+    def most_even(self) -> tuple[Any, float]:
+        """Where logits vary least, in the unit of the bias: as a direction of height one, (k,); and
+        their deviation there."""
+        inner = len(self.to_input)
+        if not self.lifted:
+            return self.points[0, :inner] * 0.0, 1.0
+        # Points are white: least squares is one product.
+        slope = -(self.points[:, inner] @ self.points[:, :inner]) / self.head.classes
+        explained = float(self.backend.xp.sum(slope * slope))
+        return slope, max(1 - explained, 1e-6) ** 0.5
 
     # The domain as rows
 
@@ -504,6 +519,16 @@ def _about_zero(view: Affine, head: Head) -> tuple[Affine, np.ndarray | None]:
     if missed or rank < view.features or not room > 0.01 * ball.radius:
         return view, None
     return replace(view.linear_part, base=Ball(room * _INSIDE)), origin
+
+
+def _largest_eigenvalue(matrix: np.ndarray) -> float:
+    """Of a positive semidefinite matrix, a little more than less: by power iteration."""
+    vector = np.ones(len(matrix)) + np.arange(len(matrix)) % 7
+    size = 1.0
+    for _ in range(32):
+        vector = matrix @ (vector / np.linalg.norm(vector))
+        size = float(np.linalg.norm(vector))
+    return 1.1 * size
 
 
 def _shrunk(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:

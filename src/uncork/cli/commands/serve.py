@@ -1,21 +1,50 @@
-"""`uncork serve`: web pages and a JSON API over a store, and the playground."""
+"""`uncork serve`: web pages and a JSON API over a store, and the playground; or pages as files."""
 
 from __future__ import annotations
 
 import socket
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from uncork.cli import options
-from uncork.cli.help import RUN
+from uncork.cli.help import OUTPUT, RUN
 from uncork.core.errors import UncorkError
 from uncork.core.text import printable
+
+_MOST = 100_000  # label audits of one export
 
 
 def serve(
     store: options.StoreToRead = None,
+    export: Annotated[
+        str | None,
+        typer.Option(
+            help="Serve nothing: write the pages into this folder, as files for any web space. It "
+            "must be new, empty, or an earlier export, which is replaced.",
+            metavar="FOLDER",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    audit: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            help="With --export: only this audit, by its number; again for more.",
+            metavar="N",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="With --export: only audits with this in their name.",
+            metavar="TEXT",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     host: Annotated[
         str,
         typer.Option(
@@ -47,10 +76,16 @@ def serve(
 ) -> None:
     """Serve a store as web pages and as JSON, with the playground.
 
-    Nothing in the store can be changed from there.
-    Example: uncork serve --store results.db
+    Nothing in the store can be changed from there. With --export the pages become files instead.
+    Examples: uncork serve --store results.db; uncork serve --store results.db --export site
     """
     from uncork.web.guard import is_loopback
+
+    if export is not None:
+        _export(options.chosen_store(store), export, audit or [], name, quiet)
+        return
+    if audit or name is not None:
+        raise UncorkError(f"{'--audit' if audit else '--name'} goes with --export FOLDER")
 
     try:
         import uvicorn
@@ -91,6 +126,36 @@ def serve(
             pass  # uvicorn has shut down by then, and raises it once more
         finally:
             opened.close()
+
+
+def _export(url: str, folder: str, numbers: list[int], name: str | None, quiet: bool) -> None:
+    """Write the pages of the audits with these numbers and that name, or of all."""
+    from uncork.store import Store
+    from uncork.web.export.folder import check_folder
+    from uncork.web.export.write import export_pages
+    from uncork.web.label_sets.queries import label_audit_page
+
+    check_folder(folder)
+    with Store(url, create=False) as store:
+        for number in numbers:
+            store.audit(number)
+        chosen = [
+            audit for audit in store.audits(name=name) if not numbers or audit.id in numbers
+        ]  # fmt: skip
+
+        def tell(text: str) -> None:
+            if not quiet and sys.stderr.isatty():
+                sys.stderr.write(f"writing {printable(text)}\n")
+
+        sets = [] if numbers else label_audit_page(store, name, _MOST, 0)[1]
+        count = export_pages(store, chosen, folder, sets, tell)
+    if not quiet:
+        audits = len({audit.id for audit in chosen})
+        what = "1 audit" if audits == 1 else f"{audits:,} audits"
+        if sets:
+            what += f" and {len(sets):,} label audit{'s' if len(sets) > 1 else ''}"
+        start = printable(str(Path(folder) / "index.html"))
+        sys.stdout.write(f"{what} in {count:,} files: open {start}\n")
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -17,6 +17,8 @@ from uncork.core.errors import UncorkError
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 Field = int | memoryview
+_Float = float  # types, and also what fields are called
+_Bytes = bytes
 
 
 def fields(data: memoryview) -> Iterator[tuple[int, Field]]:
@@ -77,15 +79,15 @@ class Message:
         """What the fields of that number hold, as bytes."""
         return [value for value in self.found.get(number, ()) if isinstance(value, memoryview)]
 
-    def bytes(self, number: int) -> bytes:
+    def bytes(self, number: int) -> _Bytes:
         parts = self.parts(number)
-        return bytes(parts[-1]) if parts else b""
+        return _Bytes(parts[-1]) if parts else b""
 
     def text(self, number: int) -> str:
         return self.bytes(number).decode("utf-8", "backslashreplace")
 
     def texts(self, number: int) -> list[str]:
-        return [bytes(part).decode("utf-8", "backslashreplace") for part in self.parts(number)]
+        return [_Bytes(part).decode("utf-8", "backslashreplace") for part in self.parts(number)]
 
     def whole(self, number: int, default: int = 0) -> int:
         """A whole number with its sign."""
@@ -105,13 +107,13 @@ class Message:
                 every.append(_signed(one))
         return every
 
-    def float(self, number: int, default: float = 0.0) -> float:
+    def float(self, number: int, default: _Float = 0.0) -> _Float:
         parts = [part for part in self.parts(number) if len(part) == 4]
-        return float(struct.unpack("<f", parts[-1])[0]) if parts else default
+        return _Float(struct.unpack("<f", parts[-1])[0]) if parts else default
 
-    def double(self, number: int, default: float = 0.0) -> float:
+    def double(self, number: int, default: _Float = 0.0) -> _Float:
         parts = [part for part in self.parts(number) if len(part) == 8]
-        return float(struct.unpack("<d", parts[-1])[0]) if parts else default
+        return _Float(struct.unpack("<d", parts[-1])[0]) if parts else default
 
     def array(self, number: int, dtype: Any) -> np.ndarray:
         """Numbers of a fixed size, one a field or packed into one."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -78,12 +79,12 @@ class Translation:
             raise _Own
         return found
 
-    def step(self, op: str, inputs: list[str], layer: Layer, **attributes: object) -> str:
+    def step(self, op: str, inputs: list[str], layer: Layer, **attributes: Any) -> str:
         made = self.draft.add(op, inputs, f"{layer.name}/{op}", name=layer.name, **attributes)
         self.draft.declare(made, _FLOAT)
         return made
 
-    def write(self, op: str, inputs: list[str], layer: Layer, **attributes: object) -> None:
+    def write(self, op: str, inputs: list[str], layer: Layer, **attributes: Any) -> None:
         made = self.draft.add(op, inputs, layer.outputs[0], name=layer.name, **attributes)
         self.draft.declare(made, _FLOAT)
         self.current[layer.outputs[0]] = made
@@ -155,7 +156,7 @@ def _convolution(t: Translation, layer: Layer) -> None:
     inputs = [t.given(layer), t.stored(layer, "weight", 90, (outputs, width, *kernel))]
     if settings.whole(70):
         inputs.append(t.stored(layer, "bias", 91, (outputs,)))
-    attributes: dict[str, object] = {
+    attributes: dict[str, Any] = {
         "strides": settings.wholes(30) or [1, 1], "dilations": settings.wholes(40) or [1, 1],
     }  # fmt: skip
     if 51 in settings:

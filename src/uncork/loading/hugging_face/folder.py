@@ -52,8 +52,8 @@ _SAVED = (
 )  # fmt: skip
 # Files that hold a model on their own, by the ends of their names.
 _MODELS = (
-    ".safetensors", ".gguf", ".onnx", ".npz", ".npy", ".keras", ".h5", ".tflite", ".skops", ".ftz",
-    ".traineddata", ".mlmodel", ".pt", ".pth", ".ckpt", ".bin",
+    ".safetensors", ".gguf", ".onnx", ".ort", ".npz", ".npy", ".keras", ".h5", ".tflite", ".skops",
+    ".ftz", ".traineddata", ".mlmodel", ".pt", ".pth", ".ckpt", ".bin",
 )  # fmt: skip
 _PIECES = (".bin", ".pt", ".pth")  # what also ends the names of parts and of other formats
 # Files of training and tokenizing that end like a model.

@@ -112,7 +112,7 @@ def _tensor(path: Path, name: str, shape: tuple[int, ...], header: _Header, offs
         return Tensor(name, shape, dtype, read)
     embedding = "Wemb" in name
     what = "rounded to float32 as Marian loads it" if embedding else "rounded once to float64"
-    doubts = ()
+    doubts: tuple[str, ...] = ()
     if name.endswith("_Wt"):
         doubts = (
             f"{printable(name)} holds codes, which Marian's converter writes for an untied output "

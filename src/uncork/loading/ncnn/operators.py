@@ -12,6 +12,7 @@ import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -82,14 +83,14 @@ class Translation:
     def rank(self, layer: Layer) -> int | None:
         return self.ranks.get(self.given(layer))
 
-    def step(self, op: str, inputs: list[str], layer: Layer, **attributes: object) -> str:
+    def step(self, op: str, inputs: list[str], layer: Layer, **attributes: Any) -> str:
         """A node on the way to a layer's result."""
         made = self.draft.add(op, inputs, f"{layer.name}/{op}", name=layer.name, **attributes)
         self.draft.declare(made, _FLOAT)
         return made
 
     def write(
-        self, op: str, inputs: list[str], layer: Layer, rank: int | None, **attributes: object
+        self, op: str, inputs: list[str], layer: Layer, rank: int | None, **attributes: Any
     ) -> None:
         """The node that gives a layer's one result."""
         if len(layer.outputs) != 1:
@@ -210,7 +211,7 @@ def _convolution(flat: bool, t: Translation, layer: Layer) -> None:
     inputs = [value, t.weight(layer, "weight", shape)]
     if layer.whole(5, 0):
         inputs.append(t.weight(layer, "bias", (outputs,)))
-    attributes: dict[str, object] = {"strides": strides, "dilations": dilations}
+    attributes: dict[str, Any] = {"strides": strides, "dilations": dilations}
     if left in (-233, -234):
         attributes["auto_pad"] = "SAME_UPPER" if left == -233 else "SAME_LOWER"
     elif any(pads) and set(kernel) == {1} and min(pads) >= 0:

@@ -50,7 +50,7 @@ def read_weights(path: Path, layers: list[Layer]) -> dict[str, dict[str, Weight]
                     "takes is not known: export the network to ONNX, and give that"
                 )
             parts = {}
-            for name, count, tagged in _PARTS.get(layer.type, lambda layer: [])(layer):
+            for name, count, tagged in _parts(layer):
                 if count < 0:
                     raise UncorkError(f"{path}: {where} has {count} values by its own account")
                 parts[name] = _weight(cursor, count, tagged, where)
@@ -63,9 +63,15 @@ def read_weights(path: Path, layers: list[Layer]) -> dict[str, dict[str, Weight]
     return found
 
 
+def _parts(layer: Layer) -> list[Part]:
+    """What a layer stores, in order."""
+    rule = _PARTS.get(layer.type)
+    return [] if rule is None else rule(layer)
+
+
 def _weight(cursor: Cursor, count: int, tagged: bool, where: str) -> Weight:
     tag = cursor.number("I", where) if tagged else 0
-    kind = np.dtype("<f4")
+    kind: np.dtype = np.dtype("<f4")
     if tag == _HALF:
         kind = np.dtype("<f2")
     elif tag == _CODES:

@@ -89,8 +89,10 @@ class _Parser:
                     "10 and 11 are read: convert the model again"
                 )
         elif at == ["net", "layers", "layer"]:
-            wanted = [attributes.get(key, "") for key in ("id", "name", "type", "version")]
-            layers.append(Layer(*wanted))
+            number, name, kind, version = (
+                attributes.get(key, "") for key in ("id", "name", "type", "version")
+            )
+            layers.append(Layer(number, name, kind, version))
         elif at[:3] == ["net", "layers", "layer"] and layers:
             if at[3:] == ["data"]:
                 layers[-1].data = dict(attributes)

@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -69,8 +70,8 @@ class Translation:
                     for port in layer.outputs]  # fmt: skip
             inputs = [self.given(layer, k) for k in range(len(layer.inputs))]
             self.draft.add(layer.type, inputs, made, name=layer.name, domain=_DOMAIN)
-            for name, port in zip(made, layer.outputs.values(), strict=True):
-                self.draft.declare(name, _PRECISIONS.get(port.precision))
+            for name, about in zip(made, layer.outputs.values(), strict=True):
+                self.draft.declare(name, _PRECISIONS.get(about.precision))
 
     def _name(self, layer: Layer, port: str | None = None) -> str:
         """What a value is called: as the model names it, else as its layer."""
@@ -111,7 +112,7 @@ class Translation:
             raise _Own
         return [int(n) for n in found.read().reshape(-1)]
 
-    def write(self, layer: Layer, op: str, inputs: list[str], **attributes: object) -> None:
+    def write(self, layer: Layer, op: str, inputs: list[str], **attributes: Any) -> None:
         """The layer as one node, all its results in order."""
         if not inputs or not inputs[0] or not layer.outputs:
             raise _Own
@@ -188,9 +189,9 @@ def _matmul(t: Translation, layer: Layer) -> None:
     t.write(layer, "MatMul", [a, b])
 
 
-def _window(layer: Layer, *names: str) -> dict[str, object]:
+def _window(layer: Layer, *names: str) -> dict[str, Any]:
     """Strides, pads and their like; pads by rule are kept where ONNX has the same rule."""
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     for name in names:
         values = numbers(layer.data.get(name, ""))
         if values is None:
@@ -224,7 +225,7 @@ def _max_pool(t: Translation, layer: Layer) -> None:
     t.write(layer, "MaxPool", t.inputs(layer, 1), **_pool(layer))
 
 
-def _pool(layer: Layer) -> dict[str, object]:
+def _pool(layer: Layer) -> dict[str, Any]:
     window = _window(layer, "strides", *(["dilations"] if "dilations" in layer.data else []))
     kernel = numbers(layer.data.get("kernel", ""))
     if not kernel or layer.data.get("rounding_type", "floor") not in ("floor", "ceil"):

@@ -44,7 +44,8 @@ class Translation:
             name = operator.made("Out")
             found = self.program.variables.get(name)
             given = self.draft.new(name)
-            self.draft.input(given, found and found.dtype, found and found.dims)
+            told = (None, None) if found is None else (found.dtype, found.dims)
+            self.draft.input(given, *told)
             self.current[name] = given
             return
         if operator.kind == "fetch":
@@ -490,14 +491,15 @@ def _parted(t: Translation, operator: Operator) -> None:
     if len(axis) != 1 or not names or any(n < 0 for n in sections):
         raise _Own
     x = t.x(operator)
-    more = {"split": sections} if sections else {}
+    more: dict[str, Any] = {"split": sections} if sections else {}
     t.draft.add("Split", [x], [t.define(name) for name in names], axis=axis[0], **more)
 
 
 def _reduced(op: str) -> Callable[[Translation, Operator], None]:
     def rule(t: Translation, operator: Operator) -> None:
         axes = t.integers(operator, "dim", "Axis")
-        more = {} if operator.settings.get("reduce_all") or not axes else {"axes": axes}
+        every = operator.settings.get("reduce_all") or not axes
+        more: dict[str, Any] = {} if every else {"axes": axes}
         keep = int(bool(operator.settings.get("keep_dim")))
         t.draft.add(op, [t.x(operator)], t.out(operator), keepdims=keep, **more)
 
@@ -569,6 +571,10 @@ def _assigned(t: Translation, operator: Operator) -> None:
 def _spelled_out(t: Translation, operator: Operator, values: np.ndarray) -> None:
     variable = operator.made("Out")
     t.current[variable] = t.draft.constant(values, name=variable)
+
+
+def _shape(t: Translation, operator: Operator) -> None:
+    t.draft.add("Shape", [t.x(operator, "Input")], t.out(operator))
 
 
 def _looked_up(t: Translation, operator: Operator) -> None:
@@ -652,5 +658,5 @@ _RULES: dict[str, Callable[[Translation, Operator], None]] = {
     "fill_constant": _filled, "assign_value": _assigned, "lookup_table": _looked_up,
     "lookup_table_v2": _looked_up, "gru": _sequence("GRU", "Hidden"),
     "lstm": _sequence("LSTM", "Hidden"), "rnn": _recurrent,
-    "shape": lambda t, o: t.draft.add("Shape", [t.x(o, "Input")], t.out(o)) and None,
+    "shape": _shape,
 }  # fmt: skip

@@ -33,7 +33,7 @@ def read_combined(path: Path, program: Program) -> list[Parameter]:
     found = []
     with opened(path) as cursor:
         for name in program.parameters:
-            found.append(_variable(cursor, name))
+            found.append(read_variable(cursor, name))
             _check(path, program, found[-1])
         if cursor.left:
             raise UncorkError(
@@ -59,12 +59,12 @@ def read_separate(folder: Path, program: Program) -> list[Parameter]:
                 "no file with all of them lies beside the program"
             )
         with opened(path) as cursor:
-            found.append(_variable(cursor, name))
+            found.append(read_variable(cursor, name))
         _check(path, program, found[-1])
     return found
 
 
-def _variable(cursor: Cursor, name: str) -> Parameter:
+def read_variable(cursor: Cursor, name: str) -> Parameter:
     """The variable that begins where the cursor stands; its values are stepped over."""
     path, what = cursor.path, f"parameter {name[:80]!r}"
     version, levels = cursor.unpack("IQ", what)

@@ -20,7 +20,11 @@ from uncork.core.text import printable
 
 _TYPES = {"float32": np.dtype("<f4"), "int32": np.dtype("<i4"), "bool": np.dtype(np.bool_),
           "uint8": np.dtype(np.uint8), "float16": np.dtype("<f2")}  # fmt: skip
-_CODES = {"uint8": np.dtype(np.uint8), "uint16": np.dtype("<u2"), "float16": np.dtype("<f2")}
+_CODES: dict[str, np.dtype] = {
+    "uint8": np.dtype(np.uint8),
+    "uint16": np.dtype("<u2"),
+    "float16": np.dtype("<f2"),
+}
 _COMPLEX = 8  # bytes of a complex64
 _MOST_FILES, _MOST_WEIGHTS, _MOST_DIMENSIONS = 10_000, 100_000, 16
 _MOST_TEXTS = 1 << 20

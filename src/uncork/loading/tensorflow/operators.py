@@ -432,7 +432,7 @@ def _sizes_of(flat: Flat, node: Node | None, x: str) -> list[int] | None:
 
 def _squeezed(t: Translation, node: Node, inputs: list[str]) -> None:
     axes = node.settings.get("squeeze_dims", node.settings.get("axis"))
-    more = {"axes": axes} if isinstance(axes, list) and axes else {}
+    more: dict[str, Any] = {"axes": axes} if isinstance(axes, list) and axes else {}
     t.draft.add("Squeeze", inputs[:1], [t.define(node)], **more)
 
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def for_transformers(watch: Watch, trainer: Any = None) -> Any:
     """A `TrainerCallback`. Only with its trainer can it log to whatever that reports to."""
-    base = _base("transformers", ("transformers",), "TrainerCallback")
+    base: Any = _base("transformers", ("transformers",), "TrainerCallback")
 
-    class Counting(base):  # type: ignore[misc]
+    class Counting(base):
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             reported = list(args.report_to or ())
             watch.begin(
@@ -67,14 +67,14 @@ def _reported_to(names: list[str], trainer: Any, folder: Path) -> list[Tracker]:
 def for_lightning(watch: Watch) -> Any:
     """A callback of Lightning, whose loggers get the counts and, where they can, the rest."""
     packages = ("lightning.pytorch.callbacks", "pytorch_lightning.callbacks")
-    base = _base("lightning", packages, "Callback")
+    base: Any = _base("lightning", packages, "Callback")
     made: dict[str, Callable[[Any], Tracker]] = {
         "MLFlowLogger": lambda logger: MLflow(logger.run_id, logger.experiment),
         "WandbLogger": lambda logger: WandB(logger.experiment),
         "TensorBoardLogger": lambda logger: TensorBoard(logger.experiment),
     }
 
-    class Counting(base):  # type: ignore[misc]
+    class Counting(base):
         steps = 0  # of the optimiser: gradients may be gathered over several batches
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -106,9 +106,9 @@ def for_lightning(watch: Watch) -> Any:
 def for_keras(watch: Watch) -> Any:
     """A callback of Keras: a step is a batch (or, with steps_per_execution, one execution), and the
     last counts stand in the logs of each epoch, for `history` and the callbacks after this one."""
-    base = _base("keras", ("keras.callbacks",), "Callback")
+    base: Any = _base("keras", ("keras.callbacks",), "Callback")
 
-    class Counting(base):  # type: ignore[misc]
+    class Counting(base):
         def on_train_begin(self, logs: Any = None) -> None:
             # With JAX the variables are old within an epoch, until someone asks for the model.
             watch.begin(ready=lambda: self.model)

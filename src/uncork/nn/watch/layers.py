@@ -16,6 +16,8 @@ _INSTEAD = "give a function that returns the weight (classes × features) and th
 
 def parameters(layer: Any) -> tuple[Tensor, Tensor | None]:
     """Weight (C, d) and bias (C,) or None, as they are now, where they are."""
+    weight: Any
+    bias: Any
     if _is_keras(layer):
         weight, bias = _of_keras(layer)
     elif isinstance(layer, torch.nn.Module):

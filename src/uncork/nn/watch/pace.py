@@ -10,8 +10,8 @@ from uncork.core.errors import UncorkError
 class Pace:
     """The time spent on counts since training began, held to a share of all of it if one is given.
 
-    A count that would go over waits. What it would take is what the last one took; of the first,
-    which is a full audit, that says nothing.
+    A count that would go over waits. It is taken to cost what the last one did; the first, a full
+    audit of unknown cost, is always made.
     """
 
     def __init__(self, most: float | None) -> None:
@@ -47,6 +47,5 @@ class Pace:
         """Whether one more count keeps to the share."""
         if self.most is None or not self._counted:
             return True
-        next_one = self._last if self._counted > 1 else 0.0
         elapsed = time.perf_counter() - self._began
-        return self._spent + next_one <= self.most * (elapsed + next_one)
+        return self._spent + self._last <= self.most * (elapsed + self._last)

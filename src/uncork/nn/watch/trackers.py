@@ -82,9 +82,10 @@ class MLflow:
     def begin(self) -> None:
         mlflow = _imported("mlflow", "mlflow")
         self._client = self._client or mlflow.MlflowClient()
-        # As mlflow.log_metric does, a run is started where none is.
-        run = None if self._given else mlflow.active_run() or mlflow.start_run()
-        self._run = self._given or run.info.run_id
+        if self._given is None:  # as mlflow.log_metric does, a run is started where none is
+            self._run = (mlflow.active_run() or mlflow.start_run()).info.run_id
+        else:
+            self._run = self._given
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         metric = importlib.import_module("mlflow.entities").Metric
@@ -182,9 +183,9 @@ class TensorBoard:
 
 def as_markdown(table: Table) -> str:
     """The first rows, in which nothing of a cell is markup."""
-    lines = [table.columns, ("---",) * len(table.columns)]
-    lines += [[_plain(visible(str(cell), _LONGEST)) for cell in row]
-              for row in table.rows[:_MOST_SHOWN]]  # fmt: skip
+    lines: list[Sequence[str]] = [table.columns, ["---"] * len(table.columns)]
+    for row in table.rows[:_MOST_SHOWN]:
+        lines.append([_plain(visible(str(cell), _LONGEST)) for cell in row])
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     more = len(table.rows) - _MOST_SHOWN
     return text if more <= 0 else f"{text}\n\n… and {more:,} more, all of them in the report."

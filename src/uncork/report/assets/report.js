@@ -1,4 +1,5 @@
 // The report, put together: verdicts, table, figures, odd rows, and the panel of one class.
+import { fillFromAddress, inAddress, orderInAddress, orderText, putInAddress } from "./address.js";
 import { Classes, VERDICTS } from "./data.js";
 import { Histogram, Scatter } from "./charts.js";
 import { Detail } from "./detail.js";
@@ -12,9 +13,9 @@ const classes = new Classes(JSON.parse(get("data").textContent));
 const NAMES = { argmaxable: say("argmaxable"), unargmaxable: say("unargmaxable"), tied: "tied", undecided: say(classes.unknown) };
 const measured = !classes.about || classes.margins.some(Number.isFinite); // of a theorem there is no margin
 const FAST = 3e4; // classes up to which typing filters at once
-let filter = ["unargmaxable", "undecided", "tied"].find(name => classes.counts[name]) || "all";
-let order = filter === "unargmaxable" ? ["margin", 1] : ["class", 1];
-let rows = [];
+const FIRST = ["unargmaxable", "undecided", "tied"].find(name => classes.counts[name]) || "all";
+const ORDERED = FIRST === "unargmaxable" ? ["margin", 1] : ["class", 1];
+let filter = FIRST, order = ORDERED, rows = [];
 const filters = { all: () => true };
 for (const name of VERDICTS) filters[name] = row => classes.verdict(row) === name;
 (classes.odd || []).forEach((kind, k) => {
@@ -89,11 +90,22 @@ function refresh(keepPlace = false) {
   const sought = get("search").value;
   rows = classes.sort(classes.search(sought, every), ...order);
   table.show(rows, order, keepPlace);
+  const sort = orderText(order);
+  putInAddress({ show: filter === FIRST ? "" : filter, sort: sort === orderText(ORDERED) ? "" : sort, search: sought.trim() });
   get("found").textContent = sought.trim() ? `${whole(rows.length)} of ${whole(every.length)}` : say(`${whole(every.length)} ${every.length === 1 ? "class" : "classes"}`);
   get("about").textContent = classes.about ? classes.about[filter] || classes.about.all : say(ABOUT[filter] || ABOUT.all);
   get("filter").value = filter;
   get("sort").value = order.join(" ");
   for (const tile of get("tiles").children) tile.setAttribute("aria-pressed", String(tile.dataset.name === filter));
+}
+
+/** What the address says: which classes, in which order. */
+function readAddress() {
+  const show = inAddress("show"), there = show === "all" || show.startsWith("odd") || classes.counts[show] > 0;
+  filter = there && Object.hasOwn(filters, show) ? show : FIRST;
+  order = orderInAddress(shown.filter(column => column.sortable).map(column => column.key), ORDERED);
+  refresh();
+  if (/^\d+$/.test(inAddress("class"))) open(Number(inAddress("class")));
 }
 
 function choose(name) {
@@ -107,22 +119,13 @@ function sortBy(key) {
   refresh();
 }
 
-/** Keep what is open in the page's address; inside another page, as trackers show it, it has none. */
-function address(to) {
-  try {
-    history.replaceState(null, "", to);
-  } catch {
-    // not kept, then
-  }
-}
-
 function open(id) {
   const row = classes.rowOf(id);
   if (row < 0) return;
   const place = rows.indexOf(row);
   detail.show(row, place > 0 ? rows[place - 1] : -1, place >= 0 && place + 1 < rows.length ? rows[place + 1] : -1);
   if (place >= 0) table.activate(place, false);
-  address("#class=" + id);
+  putInAddress({ class: id });
 }
 
 function oddRows() {
@@ -224,7 +227,6 @@ selects(
   },
 );
 get("classes").hidden = false;
-refresh();
 oddRows();
 takers();
 themeButton(get("theme"), figures(charts(), classes.counts, NAMES));
@@ -242,8 +244,12 @@ get("search").addEventListener("keydown", event => {
   event.preventDefault();
 });
 get("detail").addEventListener("close", () => {
-  address(location.pathname + location.search);
+  putInAddress({ class: "" });
   if (rows.length) table.activate(table.active, true);
 });
-const wanted = /^#class=(\d+)$/.exec(location.hash);
-if (wanted) open(Number(wanted[1]));
+fillFromAddress(get("search"), "search");
+readAddress();
+addEventListener("hashchange", () => {
+  get("search").value = inAddress("search");
+  readAddress();
+});

@@ -8,13 +8,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Path, Query
 from starlette.responses import Response
 
-from uncork.core.reading import json_keys
 from uncork.labels.result import SetVerdict
 from uncork.store import Store
 from uncork.web import models
 from uncork.web.answers import LARGEST, LONGEST, Json, Limit, Model, Offset, next_offset
 from uncork.web.label_sets.proofs import LabelProofs
-from uncork.web.label_sets.queries import find_label_audit, label_audit_page, one_set, set_page
+from uncork.web.label_sets.queries import (
+    find_label_audit,
+    label_audit_page,
+    one_set,
+    plain_label_audit,
+    set_page,
+)
 
 LabelAuditId = Annotated[int, Path(ge=1, le=LARGEST, description="id of a label audit")]
 SetId = Annotated[int, Path(ge=0, le=LARGEST, description="number of a set")]
@@ -39,7 +44,7 @@ def label_api(store: Store) -> APIRouter:
     @api.get("/label-audits", response_model=models.LabelAuditPage, summary="All label audits")
     def label_audits(name: Model = None, limit: Limit = 100, offset: Offset = 0) -> Response:
         total, page = label_audit_page(store, name, limit, offset)
-        items = [plain(row) for row in page]
+        items = [plain_label_audit(row) for row in page]
         following = next_offset(offset, len(page), total)
         return Json({"total": total, "items": items, "next_offset": following})
 
@@ -48,7 +53,7 @@ def label_api(store: Store) -> APIRouter:
         responses=_MISSING, summary="One label audit",
     )  # fmt: skip
     def label_audit(label_audit_id: LabelAuditId) -> Response:
-        return Json(plain(found_label_audit(store, label_audit_id)))
+        return Json(plain_label_audit(found_label_audit(store, label_audit_id)))
 
     @api.get(
         "/label-audits/{label_audit_id}/sets", response_model=models.LabelSetPage,
@@ -96,11 +101,3 @@ def found_set(store: Store, number: int, set_id: int) -> dict[str, Any]:
     if row is None:
         raise HTTPException(404, f"label audit {number} has no set {set_id}")
     return row
-
-
-def plain(row: dict[str, Any]) -> dict[str, Any]:
-    """A stored label audit as JSON has it."""
-    keys = json_keys(row["reading"])
-    shown = {key: value for key, value in row.items() if key != "reading"}
-    shown["created"] = row["created"].isoformat()
-    return {**shown, "doubts": keys["doubts"], "notes": keys["notes"]}

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Text, cast, func, or_, select
 
-from uncork.core.reading import reading_from
+from uncork.core.reading import json_keys, reading_from
 from uncork.labels.result import SetVerdict
 from uncork.store import Store, schema
 from uncork.store.label_rows import split_names
@@ -51,6 +51,14 @@ def _plain_audit(row: dict[str, Any]) -> dict[str, Any]:
     for unwanted in ("key", "model_id"):
         del row[unwanted]
     return row
+
+
+def plain_label_audit(row: dict[str, Any]) -> dict[str, Any]:
+    """A label audit as JSON has it."""
+    keys = json_keys(row["reading"])
+    shown = {key: value for key, value in row.items() if key != "reading"}
+    shown["created"] = row["created"].isoformat()
+    return {**shown, "doubts": keys["doubts"], "notes": keys["notes"]}
 
 
 def set_page(

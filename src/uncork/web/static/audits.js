@@ -1,6 +1,9 @@
 // All audits: filter, sort, choose two to compare.
+import { fillFromAddress, inAddress, orderInAddress, orderText, putInAddress } from "/assets/address.js";
 import { element, labelNode, percent, whole } from "/assets/text.js";
-import { ask, cell, domainNode, failed, get, link, start, when } from "./api.js";
+import { cell, domainNode, failed, get, link, start, when } from "./api.js";
+import { ask } from "./ask.js";
+import { places } from "./places.js";
 
 const COLUMNS = [
   ["", ""], ["name", "model"], ["classes", "classes", "number"], ["features", "features", "number spare"],
@@ -10,7 +13,8 @@ const COLUMNS = [
 const COMPARED = { cosine: "compared by cosine", euclidean: "compared by Euclidean distance" };
 const PAGE = 100;
 const chosen = new Set();
-let order = ["created", true], offset = 0, asked = 0;
+const NEWEST = ["created", -1];
+let order = orderInAddress(COLUMNS.map(([key]) => key).filter(Boolean), NEWEST), offset = 0, asked = 0;
 
 function header() {
   const line = element("tr");
@@ -20,9 +24,9 @@ function header() {
     if (key) {
       const button = element("button", "", title);
       button.type = "button";
-      if (order[0] === key) place.setAttribute("aria-sort", order[1] ? "descending" : "ascending");
+      if (order[0] === key) place.setAttribute("aria-sort", order[1] < 0 ? "descending" : "ascending");
       button.addEventListener("click", () => {
-        order = [key, order[0] === key ? !order[1] : key !== "name"];
+        order = [key, order[0] === key ? -order[1] : key === "name" ? 1 : -1];
         load();
       });
       place.append(button);
@@ -43,7 +47,7 @@ function row(audit) {
     else chosen.delete(audit.id);
     get("compare").disabled = chosen.size !== 2;
   });
-  const name = link("/audits/" + audit.id, labelNode(audit.name, 60));
+  const name = link(places.audit(audit.id), labelNode(audit.name, 60));
   const sub = element("span", "sub");
   sub.append(...(audit.group ? [labelNode(audit.group, 40), ", "] : []), `audit ${audit.id}, ${COMPARED[audit.metric] || (audit.has_bias ? "with bias" : "no bias")}`);
   const narrow = element("span", "sub narrow");
@@ -71,9 +75,12 @@ async function load(more = false) {
   const mine = ++asked;
   if (!more) offset = 0;
   header();
+  const name = get("name").value.trim(), group = get("group").value;
+  const sort = orderText(order);
+  if (!more) putInAddress({ name, group, sort: sort === orderText(NEWEST) ? "" : sort });
   try {
     const page = await ask("/api/audits", {
-      name: get("name").value.trim(), group: get("group").value, sort: order[0], descending: order[1], limit: PAGE, offset,
+      name, group, sort: order[0], descending: order[1] < 0, limit: PAGE, offset,
     });
     if (mine !== asked) return; // an answer that was overtaken
     const body = get("audits").tBodies[0];
@@ -96,6 +103,7 @@ async function groups() {
     get("group").append(option);
   }
   get("group-choice").hidden = false;
+  if (items.includes(inAddress("group"))) get("group").value = inAddress("group");
 }
 
 async function failures() {
@@ -121,8 +129,8 @@ get("filter").addEventListener("submit", event => event.preventDefault());
 get("more").addEventListener("click", () => load(true));
 get("compare").addEventListener("click", () => {
   const [before, after] = [...chosen].sort((a, b) => a - b);
-  location.href = `/compare?before=${before}&after=${after}`;
+  location.href = places.compare(before, after);
 });
-load();
-groups().catch(() => {});
+fillFromAddress(get("name"), "name");
+groups().catch(() => {}).then(() => load()); // a group of the address must be there to be chosen
 failures().catch(() => {});

@@ -1,10 +1,16 @@
 // One class: its proof, its nearest rows, its history.
+import { inAddress } from "/assets/address.js";
 import { element, labelNode, percent, say, short, useWords, whole } from "/assets/text.js";
-import { ask, cell, domainNode, failed, get, link, start, verdictNode, when } from "./api.js";
+import { cell, domainNode, failed, get, link, start, verdictNode, when } from "./api.js";
+import { ask } from "./ask.js";
+import { moving } from "./move.js";
+import { LIVE, places } from "./places.js";
 import { heading, nearestNodes, proofNodes } from "./proof.js";
 
 const page = JSON.parse(document.body.dataset.page);
 useWords(page.words);
+const NOT_HERE = "Its highest probability, its best rank and what would come of moving its row are not here: these pages are files, and each of these is " +
+  "computed from the weights. uncork serve shows them where the weights are.";
 
 function history(detail) {
   const section = element("section"), table = element("table"), head = element("tr");
@@ -21,8 +27,8 @@ function history(detail) {
     const line = element("tr");
     line.append(
       cell(when(past.created), "when"),
-      cell([link("/audits/" + past.audit, "audit " + past.audit), " ", labelNode(past.name, 40)], "when"),
-      cell(past.class === null ? "not there" : link(`/audits/${past.audit}/classes/${past.class}`, whole(past.class))),
+      cell([link(places.audit(past.audit), "audit " + past.audit), " ", labelNode(past.name, 40)], "when"),
+      cell(past.class === null ? "not there" : link(places.classOf(past.audit, past.class), whole(past.class))),
       cell(verdictNode(past.verdict)), cell(past.margin === null ? "" : short(past.margin)), cell(domainNode(past.domain)),
       cell(element("code", "", past.fingerprint.slice(0, 15)), "when"),
     );
@@ -68,13 +74,28 @@ async function load() {
   if (detail.weights) near.append(element("p", "soft", `${say("Nearest rows")} need the weights: ${detail.weights}.`));
   halves.append(proof, near);
   const steps = element("p", "print-hidden");
-  if (page.class > 0) steps.append(link(`/audits/${page.audit}/classes/${page.class - 1}`, say("Previous class")), " · ");
-  steps.append(link(`/audits/${page.audit}#class=${page.class}`, "In the report"), " · ", link(`/audits/${page.audit}/classes/${page.class + 1}`, say("Next class")));
-  const nearness = element("section");
-  get("class").replaceChildren(...heading(detail, "big-label", page.about), halves, nearness, history(detail), steps);
-  if ((detail.check.verdict ?? detail.verdict) === "unargmaxable") await showOutlook(nearness);
-  else nearness.remove();
+  if (page.class > 0) steps.append(link(places.classOf(page.audit, page.class - 1), say("Previous class")), " · ");
+  steps.append(link(places.inReport(page.audit, page.class), "In the report"), " · ", link(places.classOf(page.audit, page.class + 1), say("Next class")));
+  const nearness = element("section"), moved = element("section", "print-hidden");
+  get("class").replaceChildren(...heading(detail, "big-label", page.about), halves, nearness, moved, history(detail), steps);
+  if (page.about) moved.remove(); // items that are first by a theorem: no row of theirs has a bias
+  else if (!LIVE) nearness.append(element("p", "soft", NOT_HERE));
+  else if (!page.local) moved.append(element("p", "soft", "Its row cannot be moved here: other machines can reach this server, and an answer costs seconds of its processor."));
+  else moving(moved, page).catch(error => failed(moved, error));
+  if (LIVE && (detail.check.verdict ?? detail.verdict) === "unargmaxable") await showOutlook(nearness);
+  else if (LIVE) nearness.remove();
+}
+
+/** The class of the address, on a page that is for all classes of an audit. */
+async function loadWanted() {
+  page.class = /^\d{1,9}$/.test(inAddress("class")) ? Number(inAddress("class")) : 0;
+  document.querySelector("h1").textContent = say("Class ") + whole(page.class);
+  document.title = say("Class ") + page.class + " · uncork";
+  get("class").replaceChildren();
+  await load();
 }
 
 start();
-load().catch(error => failed(get("class"), error));
+const forAll = page.class === null, again = () => (forAll ? loadWanted : load)().catch(error => failed(get("class"), error));
+again();
+if (forAll) addEventListener("hashchange", again);

@@ -1,6 +1,7 @@
 // The API's own description, drawn: nothing is fetched but openapi.json.
 import { element } from "/assets/text.js";
-import { ask, failed, get, link, start } from "./api.js";
+import { failed, get, link, start } from "./api.js";
+import { ask } from "./ask.js";
 
 function words(schema) {
   if (!schema) return "";

@@ -1,14 +1,17 @@
 // One label audit: its counts, and its sets, searched and in pages.
+import { fillFromAddress, inAddress, putInAddress } from "/assets/address.js";
 import { element, short, whole } from "/assets/text.js";
-import { ask, cell, domainNode, failed, get, header, link, start, verdictNode, when } from "./api.js";
+import { cell, domainNode, failed, get, header, link, start, verdictNode, when } from "./api.js";
+import { ask } from "./ask.js";
 import { setNodes } from "./label-names.js";
+import { places } from "./places.js";
 
 const page = JSON.parse(document.body.dataset.page), api = "/api/label-audits/" + page.audit;
 const PAGE = 100;
 let offset = 0, asked = 0;
 
 function row(set) {
-  const line = element("tr"), name = link(`/label-audits/${page.audit}/sets/${set.set}`, ...setNodes(set));
+  const line = element("tr"), name = link(places.labelSet(page.audit, set.set), ...setNodes(set));
   const reason = set.reason ? [element("span", "sub", set.reason)] : [];
   line.append(
     cell([name, ...reason], "text"), cell(verdictNode(set.verdict)), cell(whole(set.count), "number optional"),
@@ -19,9 +22,11 @@ function row(set) {
 
 async function load(more = false) {
   const mine = ++asked;
+  const search = get("search").value.trim(), verdict = get("verdict").value;
   if (!more) offset = 0;
+  if (!more) putInAddress({ search, verdict });
   try {
-    const found = await ask(api + "/sets", { search: get("search").value.trim(), verdict: get("verdict").value, limit: PAGE, offset });
+    const found = await ask(api + "/sets", { search, verdict, limit: PAGE, offset });
     if (mine !== asked) return; // an answer that was overtaken
     const body = get("sets").tBodies[0];
     if (!more) body.replaceChildren();
@@ -57,5 +62,8 @@ get("search").addEventListener("input", () => {
 get("verdict").addEventListener("change", () => load());
 get("filter").addEventListener("submit", event => event.preventDefault());
 get("more").addEventListener("click", () => load(true));
+fillFromAddress(get("search"), "search");
+const wanted = [...get("verdict").options].find(option => option.value === inAddress("verdict"));
+if (wanted) get("verdict").value = wanted.value;
 load();
 describe().catch(error => failed(get("counts"), error));

@@ -1,6 +1,9 @@
 // All label audits.
+import { fillFromAddress, putInAddress } from "/assets/address.js";
 import { element, labelNode, whole } from "/assets/text.js";
-import { ask, cell, domainNode, failed, get, header, link, start, when } from "./api.js";
+import { cell, domainNode, failed, get, header, link, start, when } from "./api.js";
+import { ask } from "./ask.js";
+import { places } from "./places.js";
 
 const PAGE = 100;
 let offset = 0, asked = 0;
@@ -15,7 +18,7 @@ function row(audit) {
     return doubt;
   });
   line.append(
-    cell([link("/label-audits/" + audit.id, labelNode(audit.name, 60)), sub, narrow, ...doubts], "text"), cell(whole(audit.sets), "number"),
+    cell([link(places.labelAudit(audit.id), labelNode(audit.name, 60)), sub, narrow, ...doubts], "text"), cell(whole(audit.sets), "number"),
     cell(element("span", audit.infeasible ? "lost" : "", whole(audit.infeasible)), "number"), cell(whole(audit.feasible), "number optional"),
     cell(whole(audit.undecided), "number optional"), cell(domainNode(audit.domain), "spare domain"), cell(when(audit.created), "spare when"),
   );
@@ -24,9 +27,11 @@ function row(audit) {
 
 async function load(more = false) {
   const mine = ++asked;
+  const name = get("name").value.trim();
   if (!more) offset = 0;
+  if (!more) putInAddress({ name });
   try {
-    const page = await ask("/api/label-audits", { name: get("name").value.trim(), limit: PAGE, offset });
+    const page = await ask("/api/label-audits", { name, limit: PAGE, offset });
     if (mine !== asked) return; // an answer that was overtaken
     const body = get("audits").tBodies[0];
     if (!more) body.replaceChildren();
@@ -52,4 +57,5 @@ get("name").addEventListener("input", () => {
 });
 get("filter").addEventListener("submit", event => event.preventDefault());
 get("more").addEventListener("click", () => load(true));
+fillFromAddress(get("name"), "name");
 load();

@@ -1,9 +1,12 @@
 // One label set: its verdict, and its proof, made anew.
-import { element, percent, short } from "/assets/text.js";
-import { ask, cell, failed, get, header, link, start } from "./api.js";
+import { inAddress } from "/assets/address.js";
+import { element, percent, short, whole } from "/assets/text.js";
+import { cell, failed, get, header, link, start } from "./api.js";
+import { ask } from "./ask.js";
 import { oneLabel, setNodes } from "./label-names.js";
+import { places } from "./places.js";
 
-const page = JSON.parse(document.body.dataset.page), audit = "/label-audits/" + page.audit;
+const page = JSON.parse(document.body.dataset.page), forAll = page.set === null;
 
 const STATEMENTS = {
   feasible: margin => `Some input gives exactly this answer, every label on its right side by at least ${short(margin)}.`,
@@ -55,13 +58,20 @@ function proof(detail) {
 }
 
 async function load() {
-  const detail = await ask(`/api${audit}/sets/${page.set}`);
+  if (forAll) { // a page for all sets of an audit: the address says which
+    page.set = /^\d{1,9}$/.test(inAddress("set")) ? Number(inAddress("set")) : 0;
+    document.querySelector("h1").textContent = `Label set ${whole(page.set)}`;
+    document.title = `Label set ${page.set} · uncork`;
+  }
+  const detail = await ask(`/api/label-audits/${page.audit}/sets/${page.set}`);
   const steps = element("p", "print-hidden");
-  if (page.set > 0) steps.append(link(`${audit}/sets/${page.set - 1}`, "Previous set"), " · ");
-  steps.append(link(audit, "All sets"));
-  if (page.set + 1 < page.sets) steps.append(" · ", link(`${audit}/sets/${page.set + 1}`, "Next set"));
+  if (page.set > 0) steps.append(link(places.labelSet(page.audit, page.set - 1), "Previous set"), " · ");
+  steps.append(link(places.labelAudit(page.audit), "All sets"));
+  if (page.set + 1 < page.sets) steps.append(" · ", link(places.labelSet(page.audit, page.set + 1), "Next set"));
   get("set").replaceChildren(...heading(detail), ...proof(detail), steps);
 }
 
 start();
-load().catch(error => failed(get("set"), error));
+const again = () => load().catch(error => failed(get("set"), error));
+again();
+if (forAll) addEventListener("hashchange", again);

@@ -1,6 +1,8 @@
 // What a class page and the panel of a report say of one class: its label, its verdict, its proof.
 import { codePoints, element, labelNode, percent, say, short, whole } from "/assets/text.js";
-import { ask, className, link } from "./api.js";
+import { className, link } from "./api.js";
+import { ask } from "./ask.js";
+import { places } from "./places.js";
 
 const LONG = 256; // the API cuts labels after so many characters
 
@@ -52,7 +54,7 @@ export function classList(audit, entries, value, write, kind) {
   for (const entry of entries) {
     const item = element("li"), name = element("span", "one-line");
     if (entry.verdict) {
-      const to = link(`/audits/${audit}/classes/${entry.class}`, className(entry.label, entry.class));
+      const to = link(places.classOf(audit, entry.class), className(entry.label, entry.class));
       name.append(element("i", "dot " + entry.verdict), to);
     } else name.append(className(entry.label, entry.class));
     if (entry.label !== null) name.append(element("small", "", say("class ") + whole(entry.class)));

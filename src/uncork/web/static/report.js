@@ -1,11 +1,14 @@
 // The report of a stored audit: its classes come in pages when they are seen, its figures and odd rows after them.
+import { fillFromAddress, inAddress, orderInAddress, orderText, putInAddress } from "/assets/address.js";
 import { Histogram, Scatter } from "/assets/charts.js";
 import { unpack } from "/assets/data.js";
 import { ABOUT, FEW, ORDER, copying, figures, selects, tiles } from "/assets/parts.js";
 import { Table } from "/assets/table.js";
 import { element, labelNode, percent, say, short, useWords, whole } from "/assets/text.js";
 import { themeButton } from "/assets/theme.js";
-import { ask, className, get, link } from "./api.js";
+import { className, get, link } from "./api.js";
+import { ask } from "./ask.js";
+import { LIVE, places } from "./places.js";
 import { heading, nearestNodes, proofNodes } from "./proof.js";
 
 const PAGE = 100; // classes asked for at once
@@ -22,6 +25,11 @@ const COLUMNS = [
   ...(audit.about ? [] : [{ key: "margin", title: "margin", track: "7rem", number: true, sortable: true }]),
   { key: "by", title: audit.about ? "why" : "mixture", track: "minmax(8rem, 2fr)" },
 ];
+
+/** Whether that is something to show: a verdict, a kind of odd row, all. */
+function known(name) {
+  return name === "all" || (Object.hasOwn(audit.counts, name) && audit.counts[name] > 0) || audit.odd.includes(name);
+}
 
 /** The classes that fit, asked for page by page: what a table takes for an array. */
 class Pages {
@@ -51,8 +59,10 @@ class Pages {
   }
 }
 
-let filter = ["unargmaxable", "undecided", "tied"].find(name => audit.counts[name]) || "all";
-let order = filter === "unargmaxable" ? ["margin", 1] : ["class", 1];
+const FIRST = ["unargmaxable", "undecided", "tied"].find(name => audit.counts[name]) || "all";
+const ORDERED = FIRST === "unargmaxable" ? ["margin", 1] : ["class", 1];
+let filter = known(inAddress("show")) ? inAddress("show") : FIRST;
+let order = orderInAddress(COLUMNS.filter(column => column.sortable).map(column => column.key), ORDERED);
 let rows = [], latest = 0, opened = -1, steepest = 0;
 
 function fill(cell, key, item) {
@@ -85,6 +95,8 @@ function fillBy(cell, item) {
 async function refresh(keepPlace = false) {
   const mine = ++latest, sought = get("search").value.trim();
   const query = { search: sought, sort: order[0], descending: order[1] < 0 };
+  const sort = orderText(order);
+  putInAddress({ show: filter === FIRST ? "" : filter, sort: sort === orderText(ORDERED) ? "" : sort, search: sought });
   if (filter in audit.counts) query.verdict = filter;
   else if (filter !== "all") query.odd = filter;
   const first = await ask(`${api}/classes`, { ...query, limit: PAGE });
@@ -131,7 +143,7 @@ async function open(id, place = -1) {
   const content = element("div"), everything = element("p"), known = place >= 0 ? rows.at(place) : undefined;
   opened = id;
   bar.append(element("span", "", say("class ") + whole(id)), button("Previous", place < 0 ? null : step(place - 1)), button("Next", place < 0 ? null : step(place + 1)), close);
-  everything.append(link(`/audits/${audit.audit}/classes/${id}`, say("Everything about this class")));
+  everything.append(link(places.classOf(audit.audit, id), say("Everything about this class")));
   const title = element("h2", "sr-only", say("Class ") + whole(id));
   title.id = "detail-title";
   if (known) content.append(...heading(known, "detail-label", audit.about));
@@ -140,7 +152,7 @@ async function open(id, place = -1) {
   dialog.scrollTop = 0;
   close.focus();
   if (place >= 0) table.activate(place, false);
-  history.replaceState(null, "", "#class=" + id);
+  putInAddress({ class: id });
   try {
     const detail = await ask(`${api}/classes/${id}`);
     if (opened !== id) return; // another class was opened meanwhile
@@ -197,6 +209,7 @@ async function oddRows() {
     });
     box.append(made);
   }
+  get("filter").value = filter; // perhaps one of these, from the address
 }
 
 let redraw = () => {};
@@ -229,9 +242,17 @@ get("search").addEventListener("keydown", event => {
 get("detail").addEventListener("click", event => { if (event.target === get("detail")) get("detail").close(); });
 get("detail").addEventListener("close", () => {
   opened = -1;
-  history.replaceState(null, "", location.pathname + location.search);
+  putInAddress({ class: "" });
   if (rows.length) table.activate(table.active, true);
 });
-const wanted = /^#class=(\d+)$/.exec(location.hash);
-if (wanted) open(Number(wanted[1]));
+fillFromAddress(get("search"), "search");
+const openWanted = () => { if (/^\d+$/.test(inAddress("class"))) open(Number(inAddress("class"))); };
+openWanted();
+addEventListener("hashchange", () => { // somebody followed a link, or typed
+  filter = known(inAddress("show")) ? inAddress("show") : FIRST;
+  order = orderInAddress(COLUMNS.filter(column => column.sortable).map(column => column.key), ORDERED);
+  get("search").value = inAddress("search");
+  again();
+  openWanted();
+});
 refresh().then(() => Promise.all([charts(), oddRows()])).catch(error => { get("found").textContent = `This could not be read: ${error.message}.`; });

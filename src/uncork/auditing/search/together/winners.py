@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from uncork.auditing.proofs.verdict import Mixture
+from uncork.auditing.search.aims import first_inputs
 from uncork.auditing.search.proposer import Mixtures, Proposal, Proposer, Search, Witnesses
-from uncork.auditing.search.screen import first_inputs, winners
+from uncork.auditing.search.screen import winners
 from uncork.auditing.search.space import Space
 
 _WIDE = 32  # beyond this a basis is large, and nearly every class can win

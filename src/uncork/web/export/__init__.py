@@ -1,0 +1,1 @@
+"""The pages of a store as a folder of files, for any web space."""
