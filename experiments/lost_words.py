@@ -14,7 +14,7 @@ from many_runs import read_results, write_json
 from text import Text
 
 from uncork import Box, Domain, Head, UncorkError, Verdict, audit
-from uncork.auditing.search.iterations import count_iterations
+from uncork.auditing.search.together.iterations import count_iterations
 from uncork.reach import highest_probability
 from uncork.theory.random_heads import random_head
 
