@@ -71,6 +71,8 @@ def test_what_means_nothing_for_another_metric_is_refused(
     assert "--top" in ran.error
     assert not page.exists()
     assert "--reach" in run("audit", rows, "--metric", "euclidean", "--reach").error
+    assert "--engine" in run("audit", rows, "--metric", "cosine", "--engine", "local").error
+    assert "--approximate" in run("audit", rows, "--metric", "cosine", "--approximate").error
     assert "are not a head" in run("reach", rows, "--metric", "cosine", "--classes", "0").error
     assert "hamming" in run("audit", rows, "--metric", "hamming").error
 

@@ -242,6 +242,7 @@ def audit(
         asked_for = {
             "--reach": reach, "--check": check, "--iterations": iterations,
             "--queries-as": real.queries_as, "--top": top,
+            "--approximate": search.approximate, "--engine": cluster.engine,
         }  # fmt: skip
         refuse_for_items(items.items, [option for option, given in asked_for.items() if given])
         result = audit_found(items, domain, classes, run.quiet, began)
