@@ -263,8 +263,9 @@ def print_markdown(rows: list[dict[str, Any]]) -> None:
         lost, tied = row["counts"]["unargmaxable"], row["counts"]["tied"]
         share = f" ({lost / row['classes']:.1%})".replace("%", " %") if lost else ""
         package = row["package"].replace("==", " ").removeprefix("npm:")
+        shape = f"{row['classes']:,} × {row['features']:,}"
         print(
-            f"| {row['name']} | {row['kind']} | {package} | {row['classes']:,} × {row['features']:,}"
+            f"| {row['name']} | {row['kind']} | {package} | {shape}"
             f" | {lost:,}{share} | {tied or ''} | {_arriving(row['auto'])} |"
         )
 
