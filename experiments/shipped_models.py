@@ -244,6 +244,40 @@ def print_kinds(rows: list[dict[str, Any]]) -> None:
         )
 
 
+def print_markdown(rows: list[dict[str, Any]]) -> None:
+    """The two tables of docs/results/shipped_models.md, those that lose most first."""
+    print("| kind | heads | with losses | with ties | classes | unargmaxable |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    for kind in dict.fromkeys(row["kind"] for row in rows):
+        own = [row for row in rows if row["kind"] == kind]
+        lost, tied = ([row["counts"][what] for row in own] for what in ("unargmaxable", "tied"))
+        print(
+            f"| {kind} | {len(own)} | {sum(map(bool, lost))} | {sum(map(bool, tied))} "
+            f"| {sum(row['classes'] for row in own):,} | {sum(lost):,} |"
+        )
+    print(
+        "\n| head | kind | package | classes × features | unargmaxable | tied | what can arrive |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for row in sorted(rows, key=lambda row: -row["counts"]["unargmaxable"] / row["classes"]):
+        lost, tied = row["counts"]["unargmaxable"], row["counts"]["tied"]
+        share = f" ({lost / row['classes']:.1%})".replace("%", " %") if lost else ""
+        package = row["package"].replace("==", " ").removeprefix("npm:")
+        shape = f"{row['classes']:,} × {row['features']:,}"
+        print(
+            f"| {row['name']} | {row['kind']} | {package} | {shape}"
+            f" | {lost:,}{share} | {tied or ''} | {_arriving(row['auto'])} |"
+        )
+
+
+def _arriving(auto: dict[str, Any] | None) -> str:
+    """What the second audit found, in a cell."""
+    if auto is None:
+        return ""
+    open_ones = auto["counts"]["undecided"]
+    return f"{auto['counts']['unargmaxable']:,}" + (f", {open_ones} undecided" if open_ones else "")
+
+
 def options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").splitlines()[0],
@@ -258,6 +292,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
                         help="render at most N of each verdict (default: all)")  # fmt: skip
     parser.add_argument("--auto", type=float, default=600, metavar="SECONDS",
                         help="limit of each audit with what can arrive; 0: none")  # fmt: skip
+    parser.add_argument("--markdown", action="store_true", help="the tables as docs have them")
     parser.add_argument("--threads", type=int, help="of onnxruntime (default: one a core)")
     return parser.parse_args(arguments)
 
@@ -299,6 +334,9 @@ def main(arguments: list[str] | None = None) -> None:
         {"models": rows, "refused": refused, "characters": characters_lost},
         lines=True,
     )
+    if asked.markdown:
+        print_markdown(rows)
+        return
     print_table(rows)
     print_kinds(rows)
     for one in refused:
