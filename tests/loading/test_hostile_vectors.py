@@ -134,7 +134,9 @@ def test_a_pickled_recommender_is_refused_and_told_what_to_save(
 
 
 def test_pickles_are_not_opened(tmp_path: Path) -> None:
+    """Those that hold anything but numbers: numbers alone are decoded, and nothing is called."""
     import pickle
 
     for name in ("a.pkl", "index_metadata.pickle", "model.joblib"):
-        assert "pickle" in refused(tmp_path / name, pickle.dumps({"qi": X}))
+        model = pickle.dumps({"qi": X, "where": Path("somewhere")})
+        assert "pickle" in refused(tmp_path / name, model)

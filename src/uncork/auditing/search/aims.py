@@ -61,7 +61,9 @@ def aims(space: Space) -> list[Aim]:
     straight, nearest = [Aim(space, 1.0)], []
     if space.lifted:
         straight += [Aim(space, share) for share in _SHARES]
-    if space.has_walls or (space.lifted and space.outline.is_box and space.outline.has_sides):
+    boxed = space.lifted and space.outline.is_box and space.outline.has_sides
+    # The nearest input is sought with a square of the features: not where classes are far fewer.
+    if (space.has_walls or boxed) and space.features <= 2 * len(space.to_input):
         lengths = _LENGTHS if space.lifted else _LENGTHS[:1]
         nearest = [Aim(space, length, straight=False) for length in lengths]
     return straight + nearest
