@@ -92,7 +92,7 @@ results-rank: $(VENV)/.test
 	$(BIN)/python experiments/rank.py all --text "$(TEXT)" --out results/rank
 results-language-model: $(VENV)/.test
 	$(BIN)/python experiments/language_model.py all --text "$(TEXT)" --out results/language_model
-# These need no GPU and no data of yours. The first downloads packages (700 MB) and wants two fonts:
+# These need no GPU and no data of yours. The first downloads packages (2 GB) and wants two fonts:
 # apt-get install fonts-wqy-zenhei fonts-arphic-uming.
 .PHONY: results-shipped-models results-random-heads results-reach
 results-shipped-models: $(VENV)/.test
