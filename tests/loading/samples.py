@@ -13,6 +13,7 @@ import numpy as np
 
 W = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
 B = np.arange(6, dtype=np.float32)
+_COREML = "Data/com.apple.CoreML"  # where a package has its model
 
 
 def _npy(path: Path) -> None:
@@ -220,6 +221,36 @@ def _made(model: str, damaged: str = "") -> Callable[[Path], None]:
     return make
 
 
+def _one(model: str) -> Callable[[Path], None]:
+    """A model in one file that its own library wrote."""
+    made = Path(__file__).parent / "made" / model
+    return lambda path: (shutil.copy(made / f"m{path.suffix}", path), None)[1]
+
+
+def _flair(path: Path) -> None:
+    shutil.copy(Path(__file__).parent / "made" / "flair" / "classifier.pt", path)
+
+
+def _json_weights(path: Path) -> None:
+    from test_json_weights import plain
+
+    plain(path)
+
+
+def _brain_js(path: Path) -> None:
+    shutil.copy(Path(__file__).parent / "made" / "brain_js" / "1-tanh.json", path)
+
+
+def _compiled(path: Path) -> None:
+    """A compiled Core ML model; the file to damage is its program."""
+    from test_coreml_compiled import compiled
+
+    compiled(path.parent)
+    shutil.copy(path.parent / "model.mil", path)
+    (path.parent / "model.mil").unlink()
+    (path.parent / "model.mil").symlink_to(path)
+
+
 def _kaldi(path: Path) -> None:
     from test_kaldi_file import chain
 
@@ -237,6 +268,18 @@ def _moves(path: Path) -> None:
     from test_spacy_file import entity_recogniser
 
     entity_recogniser(path)
+
+
+def _torch_export(path: Path) -> None:
+    from test_torch_export_file import small
+
+    small(path)
+
+
+def _slovnet(path: Path) -> None:
+    from test_slovnet_file import tagger
+
+    tagger(path)
 
 
 def _folder(path: Path) -> None:
@@ -266,7 +309,12 @@ SAMPLES: dict[str, Callable[[Path], None]] = {
     "m.gguf": _gguf, "fasttext.bin": _fasttext, "m.keras": _keras, "m.h5": _keras,
     "m.skops": _skops, "ctranslate2.bin": _ctranslate2, "marian.bin": _marian_binary,
     "openvino.xml": _openvino, "ncnn.param": _ncnn, "weights.bin": _ncnn_weights,
-    "m.mlmodel": _coreml,
+    "m.pte": _one("executorch/images"), "xnnpack.pte": _one("executorch/xnnpack-int8"),
+    "flair.pt": _flair, "weights.js": _json_weights, "brain.js": _brain_js,
+    "m.mlmodel": _coreml, "m.pt2": _torch_export, "m.tar": _slovnet,
+    "text.part": _compiled,
+    "program.part": _made("coreml/text/m.mlpackage", f"{_COREML}/model.mlmodel"),
+    "blob.part": _made("coreml/table-6/m.mlpackage", f"{_COREML}/weights/weight.bin"),
     "m.tflite": _tflite, "m.traineddata": _tesseract,
     "fc_0.w_0": _variable, "inference.pdmodel": _made("paddle/older/recogniser"),
     "inference.pdiparams": _made("paddle/older/recogniser"),
@@ -282,5 +330,5 @@ SAMPLES: dict[str, Callable[[Path], None]] = {
 
 def source(path: Path) -> Path:
     """What to load: a folder where the damaged file is only part of the model."""
-    part = path.suffix in (".json", ".index") or path.name == "moves"
+    part = path.suffix in (".json", ".index", ".part") or path.name == "moves"
     return path.parent if part else path

@@ -20,7 +20,7 @@ W = RANDOM.normal(size=(CLASSES, FEATURES)).astype(np.float32)
 B = RANDOM.normal(size=CLASSES).astype(np.float32)
 FIRST = RANDOM.normal(size=(FEATURES, GIVEN)).astype(np.float32)
 RELU, TANH, SIGMOID = 10, 30, 40
-CLASSIFIER, NETWORK, PROGRAM = 403, 500, 502
+CLASSIFIER, NETWORK, PIPELINE = 403, 500, 200
 
 
 def field(number: int, value: int | bytes | str) -> bytes:
@@ -145,7 +145,7 @@ def small(path: Path) -> None:
 DAMAGE: dict[str, bytes] = {
     "has 960 bytes for 248 values": model(network(floats(W), np.append(B, 0))),
     "without layers": model(b""),
-    r"a program \(ML Program\) of Core ML": model(b"", kind=PROGRAM),
+    "a pipeline of several models of Core ML": model(b"", kind=PIPELINE),
     "is 2 layers at once": model(field(1, field(1, "odd") + field(140, b"") + field(100, b""))),
     "reaches past the end": model(network(floats(W)))[:-9],
     "codes of 4 bits": model(network(field(30, bytes(120)) + field(40, field(1, 4)))),

@@ -66,7 +66,8 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 CLASSES = {  # of samples that do not have six
     "m.tflite": 5, "m.traineddata": 5, "inference.pdmodel": 9, "inference.pdiparams": 9,
     "inference.json": 9, "frozen.pb": 5, "saved_model.pb": 5, "variables.index": 5,
-    "layers.json": 7,
+    "layers.json": 7, "program.part": 12, "blob.part": 12, "m.pt2": 30, "m.pte": 12,
+    "xnnpack.pte": 12, "flair.pt": 9, "brain.js": 5,
 }  # fmt: skip
 
 

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import uncork
 from uncork import UncorkError
+from uncork.cli import app
 from uncork.loading import find
+from uncork.loading.decisions import compares_by_cosine
 
 CLASSES, FEATURES = 11, 7
 
@@ -61,3 +64,26 @@ def test_a_sequence_that_ends_in_something_else_is_not_guessed_at(tmp_path: Path
 def test_a_sequence_beside_an_output_layer_is_not_the_head(tmp_path: Path) -> None:
     shapes = {"head.0.weight": (FEATURES, 20), "lm_head.weight": (CLASSES, FEATURES)}
     assert find(saved(tmp_path / "model.npz", **shapes)).weight_name == "lm_head.weight"
+
+
+@pytest.mark.parametrize("weight", ["arcface.weight", "module.metric_fc.weight"])
+def test_a_head_that_compares_by_cosine_is_known_by_its_name(tmp_path: Path, weight: str) -> None:
+    """ArcFace and its kin divide rows by their length when they run."""
+    shapes = {weight: (CLASSES, FEATURES), "backbone.fc.weight": (FEATURES, 20)}
+    path = saved(tmp_path / "model.npz", **shapes)
+    found = find(path)
+    assert found.weight_name == weight
+    assert found.head.reading is not None
+    assert "--metric cosine asks about that" in found.head.reading.doubts[0]
+    assert not find(path, metric="inner").head.reading.doubts  # type: ignore[union-attr]
+    items = uncork.load_items(path, metric="cosine")
+    assert items.reading is not None
+    assert not items.reading.doubts
+    done = CliRunner().invoke(app, ["audit", str(path), "--metric", "cosine", "--quiet"])
+    assert done.exit_code == 0
+    assert "compared by cosine" in done.stdout
+
+
+@pytest.mark.parametrize("weight", ["lm_head.weight", "search.weight", "arc.weight", "face.weight"])
+def test_other_names_say_nothing_of_cosines(weight: str) -> None:
+    assert not compares_by_cosine(weight)

@@ -37,15 +37,12 @@ def holding(data: bytes | str | dict | list) -> Callable[[Path], None]:
 
 
 FILES = {
-    "m.pt2": (  # the members that torch.export.save writes
-        archive("m/data/weights/weight_0", "m/models/model.json", "m/archive_format",
-                "m/archive_version"),
-        r"torch\.export: export the model to ONNX",
-    ),
     "m.mar": (archive("MAR-INF/MANIFEST.json", "model.pt"), "a TorchServe archive: unpack"),
     "m.nemo": (holding(bytes(600)), "a NeMo archive: unpack"),
     "flax_model.msgpack": (holding(b"\x81\xa6params"), "Flax weights"),
-    "m.pte": (holding(b"\x1c\0\0\0ET12" + bytes(40)), "an ExecuTorch program"),
+    "m.ptd": (holding(b"\x1c\0\0\0FT01" + bytes(40)), "the weights of an ExecuTorch program"),
+    "maia-1900.pb.gz": (holding(b"\x1f\x8b\x08" + bytes(40)), "a network of Leela Chess Zero"),
+    "m.mlmodelc": (holding(bytes(40)), "a compiled Core ML model"),
     "m.engine": (holding(b"ftrt" + bytes(40)), "a TensorRT engine"),
     "other.plan": (holding(bytes(40)), "a TensorRT engine"),
     "model.safetensors.index.json": (
@@ -107,7 +104,7 @@ FOLDERS = {
     ),
     "a Megatron checkpoint": files("mp_rank_00/model_optim_rng.pt", "mp_rank_01/x.pt"),
     "the package of a spaCy pipeline": files("meta.json", "en_small-1.0/config.cfg"),
-    "a Core ML model": files("Manifest.json", "Data/com.apple.CoreML/model.mlmodel"),
+    "a compiled Core ML model": files("coremldata.bin", "model.espresso.net"),
     r"flax_model\.msgpack, which is Flax weights": files("flax_model.msgpack"),
     r"rank0\.engine, which is a TensorRT engine": files("rank0.engine"),
     "an Orbax checkpoint": files("_METADATA", "manifest.ocdbt"),

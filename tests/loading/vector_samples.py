@@ -94,6 +94,12 @@ def _factors(path: Path) -> None:
     np.savez(path, item_factors=X, user_factors=np.hstack([X[:, 1:], np.ones((24, 1))]))
 
 
+def _navec(path: Path) -> None:
+    from test_slovnet_file import navec
+
+    navec(path)
+
+
 VECTOR_SAMPLES: dict[str, Callable[[Path], None]] = {
     **{
         f"{kind.replace(',', '-')}.faiss": functools.partial(_faiss, kind)
@@ -101,7 +107,7 @@ VECTOR_SAMPLES: dict[str, Callable[[Path], None]] = {
     },
     "a.hnsw": _hnswlib, "a.usearch": _usearch, "a.ann": _annoy, "a.fvecs": _fvecs,
     "a.w2v": _word2vec, "a.vec": _glove, "points.jsonl": _points, "lists.json": _lists,
-    "a.parquet": _columns, "a.arrow": _columns, "factors.npz": _factors,
+    "a.parquet": _columns, "a.arrow": _columns, "factors.npz": _factors, "navec.tar": _navec,
 }  # fmt: skip
 
 

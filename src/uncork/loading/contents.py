@@ -269,7 +269,7 @@ def _whole(contents: Contents, choice: Choice) -> Choice:
 
 _GRAPHS = ("onnx", "ort")  # formats whose graph shows how a weight is used
 # Formats whose arrays stand alone: nothing says which side the classes of one are on.
-_LONE = ("npy", "npz", "pickle", "safetensors", "torch")
+_LONE = ("npy", "npz", "pickle", "safetensors", "torch", "json weights")
 
 
 def _beside_bias(contents: Contents, choice: Choice, named: Tensor | None) -> Choice:
@@ -419,7 +419,7 @@ _EMBEDDING_BIAS = ("final_logits_bias", "model.final_logits_bias", "cls.predicti
 
 
 # Formats in which a bias is found by its name alone: nothing else in the file says what it adds to.
-_BY_NAME = ("npz", "pickle", "safetensors", "torch", "hugging face folder")
+_BY_NAME = ("npz", "pickle", "safetensors", "torch", "hugging face folder", "json weights")
 
 
 def bias_names(weight: str) -> list[str]:

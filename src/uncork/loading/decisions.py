@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,24 @@ REGRESSION = (
     "the head is a regression: its outputs are numbers, not classes that compete, so that the "
     "largest is not the model's answer"
 )
+
+
+# How layers are called whose rows, and whose inputs, are brought to length one when they run.
+_MARGIN = re.compile(
+    r"(^|[._/])(arc|cos|sphere|ada|mag|curricular|am|aam|lmcl|magface)_?"
+    r"(face|softmax|margin|product|linear|head|loss)\w*[._/]|(^|[._/])(metric_fc|margin\w*)[._/]",
+    re.IGNORECASE,
+)
+COSINE = (
+    "by its name the layer compares by cosine (ArcFace, CosFace, AAM-softmax): rows are divided by "
+    "their length when it runs, and --metric cosine asks about that; this is about the rows as "
+    "they are stored"
+)
+
+
+def compares_by_cosine(weight: str) -> bool:
+    """Whether a weight of that name belongs to a layer whose rows are normalised."""
+    return _MARGIN.search(weight) is not None
 
 
 def sigmoids(what: str) -> str:

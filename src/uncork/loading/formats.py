@@ -92,6 +92,14 @@ TORCH = Format(
     "torch", f"{_HERE}.hugging_face.folder:read_torch_file", ".pt/.bin (tensors only)",
     (".pt", ".pth", ".bin", ".ckpt", ".th"), _magic(_LEGACY_TORCH), _is_torch_archive,
 )  # fmt: skip
+TORCH_EXPORT = Format(
+    "torch export", f"{_HERE}.torch_export.file:read_torch_export", "torch.export .pt2", (".pt2",),
+    holds=_asking(f"{_HERE}.torch_export.archive:is_exported"),
+)  # fmt: skip
+EXECUTORCH = Format(
+    "executorch", f"{_HERE}.executorch.file:read_executorch", "ExecuTorch .pte", (".pte",),
+    _magic(b"ET12", at=4),
+)  # fmt: skip
 KERAS = Format(
     "keras", f"{_HERE}.keras.file:read_keras", ".keras", (".keras",),
     holds=lambda names: "model.weights.h5" in names,
@@ -127,8 +135,9 @@ NCNN = Format(
     _magic(b"7767517", b"\xdd\x85\x76\0"), looks=_asking(f"{_NCNN}:looks_like_ncnn_weights"),
 )  # fmt: skip
 COREML = Format(
-    "coreml", f"{_HERE}.coreml.file:read_coreml", "Core ML .mlmodel", (".mlmodel",), by_name=True
-)
+    "coreml", f"{_HERE}.coreml.file:read_coreml", "Core ML .mlmodel and .mlpackage", (".mlmodel",),
+    by_name=True,
+)  # fmt: skip
 TESSERACT = Format(
     "tesseract", f"{_HERE}.tesseract.file:read_tesseract", "Tesseract .traineddata",
     (".traineddata",), by_name=True,
@@ -164,6 +173,10 @@ THINC = Format(
     "spacy", f"{_HERE}.spacy.file:read_component", "spaCy's models",
     starts=_magic(b"\x84\xa5nodes"),
 )  # fmt: skip
+SLOVNET = Format(
+    "slovnet", f"{_HERE}.slovnet.file:read_slovnet", "slovnet's and navec's .tar",
+    starts=_magic(b"meta.json\0"),
+)  # fmt: skip
 # Vectors of items.
 _VECTORS = f"{_HERE}.vectors"
 FAISS = Format(
@@ -191,6 +204,10 @@ WORDS = Format(
     "words", f"{_VECTORS}.words:read_words", "word vectors (GloVe, word2vec, fastText .vec)",
     (".vec", ".w2v", ".glove"), looks=_asking(f"{_VECTORS}.words:looks_like_words"),
 )  # fmt: skip
+JSON_WEIGHTS = Format(
+    "json weights", f"{_HERE}.json_weights.file:read_json_weights", "JSON weights",
+    looks=_asking(f"{_HERE}.json_weights.file:looks_like_json_weights"),
+)  # fmt: skip
 JSON = Format(
     "json", f"{_VECTORS}.records:read_json", "JSON and JSON lines of vectors",
     looks=_asking(f"{_VECTORS}.records:looks_like_json_vectors"),
@@ -212,6 +229,8 @@ FORMATS = [
     NPZ,
     NPY,
     PICKLE,
+    TORCH_EXPORT,
+    EXECUTORCH,
     TORCH,
     KERAS,
     HDF5,
@@ -231,12 +250,14 @@ FORMATS = [
     TENSORFLOW_JS,
     KALDI,
     THINC,
+    SLOVNET,
     FAISS,
     HNSWLIB,
     USEARCH,
     ANNOY,
     XVECS,
     WORDS,
+    JSON_WEIGHTS,
     JSON,
     PARQUET,
     ARROW,
@@ -269,6 +290,14 @@ TENSORFLOW_JS_FOLDER = Format(
     "tensorflow.js", f"{_HERE}.tensorflow.javascript:read_tensorflow_js", "TensorFlow.js's folders",
     holds=_asking(f"{_HERE}.tensorflow.javascript:is_tensorflow_js"),
 )  # fmt: skip
+MLPACKAGE = Format(
+    "coreml", f"{_HERE}.coreml.file:read_package", "Core ML's packages",
+    holds=_asking(f"{_HERE}.coreml.file:is_package"),
+)  # fmt: skip
+MLMODELC = Format(
+    "coreml", f"{_HERE}.coreml.file:read_compiled_model", "compiled models of Core ML",
+    holds=_asking(f"{_HERE}.coreml.file:is_compiled"),
+)  # fmt: skip
 SPACY = Format(
     "spacy", f"{_HERE}.spacy.file:read_pipeline", "spaCy's pipelines",
     holds=lambda names: {"config.cfg", "meta.json"} <= names,
@@ -283,7 +312,7 @@ VOSK = Format(
 )  # fmt: skip
 FOLDERS = [
     LANCE, CHROMA, OPENVINO_FOLDER, NCNN_FOLDER, PADDLE_FOLDER, SAVED_MODEL, TENSORFLOW_JS_FOLDER,
-    SPACY, SPACY_COMPONENT, VOSK,
+    MLPACKAGE, MLMODELC, SPACY, SPACY_COMPONENT, VOSK,
 ]  # fmt: skip
 _PICKLES = (".pkl", ".pickle", ".joblib")
 

@@ -30,6 +30,7 @@ _HEADS = (
     *_ANYWHERE, "output.weight", "head.weight", "proj_out.weight", "decoder.weight",
     "score.weight", "classifier.weight", "classifier.out_proj.weight", "classifier.fc.weight",
     "head.fc.weight", "heads.head.weight", "fc.weight", "_fc.weight", "decoder.fc_out.weight",
+    "arcface.weight", "arc_face.weight", "metric_fc.weight",
     "Prediction.weight", "Prediction.generator.weight", "decoder_ff_logit_out_Wt", "fc_w",
     "weight", "W", "coef_",
 )  # fmt: skip

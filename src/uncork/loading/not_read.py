@@ -50,17 +50,17 @@ _STARTS = {  # the first bytes of files people will try
     b"\xff\xd8\xff": "a picture, not a model",
 }
 _INSIDE = {  # the identifier of a flatbuffer, bytes 4 to 8
-    b"ET12": f"an ExecuTorch program: {_SAVE}",
-    b"ET13": f"an ExecuTorch program: {_SAVE}",
+    b"FT01": "the weights of an ExecuTorch program, without it (.ptd): lower the model with its "
+    "constants inside, or give the exported program (.pt2)",
+    b"BP08": "an ExecuTorch program bundled with test inputs: give the .pte inside",
 }
 _ENDINGS = {  # names, where the first bytes say nothing
     ".safetensors.index.json": "the index of a model in several files: give the folder it lies in",
     ".bin.index.json": "the index of a model in several files: give the folder it lies in",
     ".msgpack": "Flax weights: load them with from_flax=True in transformers 4, or in Flax, and "
     "save the model as .safetensors",
-    ".mlpackage": f"a Core ML package: {_SAVE}",
-    ".mlmodelc": f"a compiled Core ML model: {_SAVE}",
-    ".pte": f"an ExecuTorch program: {_SAVE}",
+    ".mlpackage": "a Core ML package, which is a folder: give that, unpacked",
+    ".mlmodelc": f"a compiled Core ML model without the text of a program (model.mil): {_SAVE}",
     ".engine": f"a TensorRT engine, whose weights are not kept as such: {_SAVE}",
     ".plan": f"a TensorRT engine, whose weights are not kept as such: {_SAVE}",
     ".trt": f"a TensorRT engine, whose weights are not kept as such: {_SAVE}",
@@ -68,7 +68,6 @@ _ENDINGS = {  # names, where the first bytes say nothing
     ".mar": "a TorchServe archive: unpack it (unzip) and give the model file inside",
     ".distcp": f"a piece of a distributed checkpoint of PyTorch: {_PROCESS_GROUP}",
     ".metadata": f"the index of a distributed checkpoint of PyTorch: {_PROCESS_GROUP}",
-    ".pt2": f"a program saved by torch.export: {_EXPORT}",
     ".pb": f"a TensorFlow graph: {_EXPORT}",
     ".ckpt.index": _CHECKPOINT,
     ".ckpt.meta": _CHECKPOINT,
@@ -80,6 +79,8 @@ _ENDINGS = {  # names, where the first bytes say nothing
     "vectors (with_vectors) and save the points as JSON lines",
     ".tar": "a tar archive: unpack it and give the model inside",
     ".mlir": f"a program in MLIR: {_SAVE}",
+    ".pb.gz": "a network of Leela Chess Zero, whose policy comes from attention between squares in "
+    "recent networks: convert it (lc0 leela2onnx --input=FILE --output=net.onnx) and give net.onnx",
     ".imatrix": "an importance matrix of llama.cpp, not a model: give the .gguf file",
     ".py": "source code, not a model: give the file or folder that holds its weights",
     ".ipynb": "a notebook, not a model: give the file or folder that holds the weights",
@@ -113,10 +114,12 @@ _FACTORS = {
 
 def file_not_read(path: Path, start: bytes) -> str | None:
     """What a file is that is not read, and what to do; None where it may be a model."""
+    name = path.name.lower()
+    if name.endswith(".pb.gz"):
+        return _ENDINGS[".pb.gz"]
     for magic, what in _STARTS.items():
         if start.startswith(magic):
             return what
-    name = path.name.lower()
     if start[4:8] in _INSIDE:
         return _INSIDE[start[4:8]]
     if name in _TOKENIZERS:
@@ -133,8 +136,6 @@ def file_not_read(path: Path, start: bytes) -> str | None:
 def archive_not_read(names: Collection[str]) -> str | None:
     """What an archive with these members is, where it is not a model that is read."""
     inside = {name.partition("/")[2] for name in names} | set(names)
-    if {"archive_format", "serialized_exported_program.json"} & inside:
-        return _ENDINGS[".pt2"]
     if "MAR-INF/MANIFEST.json" in inside:
         return _ENDINGS[".mar"]
     if any(name.endswith(".mlmodel") for name in inside):
@@ -166,15 +167,13 @@ def folder_not_read(folder: Path, names: Collection[str]) -> str | None:
     held = next((name for name in sorted(inner) if (folder / name / "config.cfg").is_file()), None)
     if held is not None and "meta.json" in found:
         return f"the package of a spaCy pipeline: give the folder {printable(held)} inside it"
-    if "com.apple.CoreML" in inner | {
-        one.name for part in inner & {"Data"} for one in (folder / part).iterdir()
-    }:
-        return f"a Core ML model: {_SAVE}"
+    if "coremldata.bin" in found:
+        return _ENDINGS[".mlmodelc"]
     if {"_METADATA", "_CHECKPOINT_METADATA"} & found or "ocdbt.process_0" in inner:
         return "an Orbax checkpoint of JAX: restore it in Python, save the head with numpy.savez"
     if any(name.endswith(".index") and ".ckpt" in name for name in found) or "checkpoint" in found:
         return _CHECKPOINT
-    for end in (".msgpack", ".nemo", ".mar", ".engine", ".plan", ".pte", ".pt2",
+    for end in (".msgpack", ".nemo", ".mar", ".engine", ".plan",
                 ".pdparams", ".mnn", ".rknn"):  # fmt: skip
         one = next((name for name in sorted(found) if name.lower().endswith(end)), None)
         if one is not None:

@@ -28,6 +28,7 @@ from uncork.loading.contents import (
     kept_at,
     turned_to,
 )
+from uncork.loading.decisions import COSINE, compares_by_cosine
 from uncork.loading.formats import recognise, recognise_folder
 from uncork.loading.hugging_face.folder import read_folder
 from uncork.loading.hugging_face.hub_address import is_address, parse_address
@@ -78,6 +79,8 @@ def find(
     if used != "inner":
         raise UncorkError(not_a_head(str(path), used))
     choice = choose_rows(contents, weight, bias, transpose, drop_bias, labels)
+    if metric is None and choice.bias is None and compares_by_cosine(choice.weight_name):
+        doubts += (COSINE,)
     choice = replace(choice, doubts=(*doubts, *choice.doubts))
     notes = [*choice.notes, *assumed_metric(contents, metric)]
     is_index = contents.of_items or metric is not None or contents.metric is not None

@@ -1,1 +1,1 @@
-"""Core ML models."""
+"""Core ML models: neural networks and ML Programs."""

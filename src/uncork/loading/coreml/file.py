@@ -1,27 +1,96 @@
-"""Core ML: the neural network as an ONNX graph, its head, and the labels that kraken or Core ML
-keep in the file."""
+"""Core ML: the neural network or ML Program as an ONNX graph, its head, and the labels that kraken
+or Core ML keep in the file."""
 
 from __future__ import annotations
 
 import functools
 import json
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from uncork.core.errors import UncorkError
 from uncork.core.text import printable
-from uncork.loading.contents import Choice, Contents, FoundDomain, UnknownDomain, Vocabulary
-from uncork.loading.coreml.network import Network, read_network
+from uncork.loading.aten.contents import contents_of_program
+from uncork.loading.contents import (
+    Choice,
+    Contents,
+    FoundDomain,
+    UnknownDomain,
+    Vocabulary,
+    require_file,
+)
+from uncork.loading.coreml.network import Network, read_model
 from uncork.loading.coreml.operators import Translation
+from uncork.loading.coreml.program import MLProgram, read_compiled
 from uncork.loading.onnx.file import OnnxModel
 from uncork.loading.vocabulary.labels import BLANK
 
 _FLOATS = "Core ML computes in float32 (on a GPU or the Neural Engine it uses float16)"
+_TYPES = (
+    "Core ML computes in the program's own types (on a GPU or the Neural Engine it may use float16)"
+)
+_MOST_MANIFEST = 1 << 20
 _SHOWN = 3  # characters that a class is part of
 
 
+def is_package(names: set[str]) -> bool:
+    """Whether a folder with these files is an .mlpackage."""
+    return {"Manifest.json", "Data"} <= names
+
+
+def read_package(path: Path) -> Contents:
+    """The model that the manifest of an .mlpackage names."""
+    manifest = path / "Manifest.json"
+    try:
+        if manifest.stat().st_size > _MOST_MANIFEST:
+            raise ValueError("too long")
+        said = json.loads(manifest.read_bytes())
+        inside = said["itemInfoEntries"][said["rootModelIdentifier"]]["path"]
+        parts = PurePosixPath(inside)
+        if parts.is_absolute() or ".." in parts.parts:
+            raise ValueError("its model lies outside")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UncorkError(f"{path} has no manifest that names its model: damaged") from error
+    model = path / "Data" / parts
+    require_file(model)
+    return replace(read_coreml(model), path=path)
+
+
+def is_compiled(names: set[str]) -> bool:
+    """Whether a folder with these files is a compiled ML Program, an .mlmodelc."""
+    return {"model.mil", "coremldata.bin"} <= names
+
+
+def read_compiled_model(path: Path) -> Contents:
+    """The program of an .mlmodelc, by its folder or by the text in it."""
+    text = path / "model.mil" if path.is_dir() else path
+    require_file(text)
+    return replace(_of_program(path, read_compiled(text)), path=path)
+
+
 def read_coreml(path: Path) -> Contents:
-    """The weights of a network, and the head that its outputs come from."""
-    network = read_network(path)
+    """The weights of a network or program, and the head that its outputs come from."""
+    require_file(path)
+    found = read_model(path)
+    return _of_program(path, found) if isinstance(found, MLProgram) else _of_network(path, found)
+
+
+def _of_program(path: Path, found: MLProgram) -> Contents:
+    contents = contents_of_program(found.program, "coreml", _TYPES)
+    labels = found.labels
+
+    def vocabulary(classes: int) -> Vocabulary:
+        if not labels:
+            return contents.vocabulary(classes)
+        if len(labels) != classes:
+            why = f"the model has {len(labels)} class labels for {classes} classes"
+            return Vocabulary(None, f"{why}: not used")
+        return Vocabulary(tuple(labels), "the model's class labels")
+
+    return replace(contents, vocabulary=vocabulary)
+
+
+def _of_network(path: Path, network: Network) -> Contents:
     translation = Translation(network)
     model = OnnxModel(path, translation.draft)
     tensors = model.constants.tensors()

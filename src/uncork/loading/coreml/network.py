@@ -1,4 +1,4 @@
-"""The neural network of a Core ML .mlmodel: its layers, their weights, labels and metadata.
+"""What a Core ML .mlmodel holds: of a neural network its layers, weights, labels and metadata.
 
 Fields are numbered as in Apple's own definitions (mlmodel/format of coremltools: Model.proto and
 NeuralNetwork.proto). Weights are views of the mapped file until they are asked for.
@@ -18,11 +18,12 @@ import numpy as np
 from uncork.core.errors import UncorkError
 from uncork.core.text import printable
 from uncork.loading.bounded.protobuf import Message
+from uncork.loading.coreml.program import MLProgram, read_ml_program
 
 _NETWORKS = {403: "a classifier", 303: "a regressor", 500: "a network"}
 _OTHERS = {
     200: "a pipeline of several models", 201: "a pipeline of several models",
-    202: "a pipeline of several models", 502: "a program (ML Program)",
+    202: "a pipeline of several models",
 }  # fmt: skip
 _KINDS = range(100, 2000)
 
@@ -59,24 +60,26 @@ class Network:
     metadata: dict[str, str] = field(default_factory=dict)
 
 
-def read_network(path: Path) -> Network:
-    """The network; nothing of its weights is decoded yet."""
+def read_model(path: Path) -> Network | MLProgram:
+    """The network or program; nothing of its weights is decoded yet."""
     with path.open("rb") as file:
         data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     try:
-        return _network(path, Message(data))
+        return _model(path, Message(data))
     except UncorkError as error:
         text = str(error)
         raise UncorkError(text if str(path) in text else f"{path} is damaged: {text}") from None
 
 
-def _network(path: Path, model: Message) -> Network:
+def _model(path: Path, model: Message) -> Network | MLProgram:
+    if 502 in model:
+        return read_ml_program(path, model.message(502))
     kind = next((number for number in _NETWORKS if number in model), None)
     if kind is None:
         what = next((text for number, text in _OTHERS.items() if number in model), "another model")
         raise UncorkError(
-            f"{path} is {what} of Core ML, and neural networks are read: give the model it was "
-            "made from (a Hugging Face folder, .safetensors or .onnx)"
+            f"{path} is {what} of Core ML, and neural networks and programs are read: give the "
+            "model it was made from (a Hugging Face folder, .safetensors or .onnx)"
         )
     description, stored = model.message(2), model.message(kind)
     layers = [_layer(path, message) for message in stored.messages(1)]

@@ -53,7 +53,7 @@ _SAVED = (
 # Files that hold a model on their own, by the ends of their names.
 _MODELS = (
     ".safetensors", ".gguf", ".onnx", ".ort", ".npz", ".npy", ".keras", ".h5", ".tflite", ".skops",
-    ".ftz", ".traineddata", ".mlmodel", ".pt", ".pth", ".ckpt", ".bin",
+    ".ftz", ".traineddata", ".mlmodel", ".pt2", ".pte", ".pt", ".pth", ".ckpt", ".bin",
 )  # fmt: skip
 _PIECES = (".bin", ".pt", ".pth")  # what also ends the names of parts and of other formats
 # Files of training and tokenizing that end like a model.

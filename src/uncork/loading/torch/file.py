@@ -7,19 +7,22 @@ import io
 import struct
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 from uncork.core.errors import UncorkError
 from uncork.core.text import printable
-from uncork.loading.bounded.archive import read_member
+from uncork.loading.bounded.archive import Section, Storage, place_of, read_member
 from uncork.loading.codes.decoded import decoded
-from uncork.loading.contents import Contents, Tensor, require_file
+from uncork.loading.contents import Choice, Contents, Tensor, require_file
 from uncork.loading.naming import choose_columns
 from uncork.loading.torch.fairseq import fairseq_choice, fairseq_domain
+from uncork.loading.torch.flair import flair_choice, flair_domain, flair_vocabulary, is_flair
 from uncork.loading.torch.pickle_decoder import (
     MOST_BYTES,
     Call,
+    Decoded,
     PickleError,
     Reference,
     Table,
@@ -27,7 +30,6 @@ from uncork.loading.torch.pickle_decoder import (
 )
 from uncork.loading.torch.tensors import (
     Checkpoint,
-    Storage,
     storage_key,
     storage_type,
     tensor_of,
@@ -86,7 +88,28 @@ def read_torch(path: Path) -> Contents:
         lambda classes: find_vocabulary(path.parent, classes),
         functools.partial(fairseq_domain, tensors, settings),
     )
+    if is_flair(checkpoint.decoded):
+        return _of_flair(contents, checkpoint.decoded)
     return with_factors(contents, checkpoint.decoded.names)
+
+
+def _of_flair(contents: Contents, decoded: Decoded) -> Contents:
+    """The same for a model of flair's, which says more of itself."""
+    path, tensors = contents.path, contents.tensors
+
+    def choose() -> Choice:
+        tagger = flair_choice(path, decoded, tensors, None)
+        if tagger is not None:
+            return tagger
+        found = contents.choose()
+        return flair_choice(path, decoded, tensors, found) or found
+
+    return replace(
+        contents,
+        choose=choose,
+        vocabulary=functools.partial(flair_vocabulary, decoded),
+        domain=functools.partial(flair_domain, tensors),
+    )
 
 
 def _refuse_code(checkpoint: Checkpoint) -> None:
@@ -104,8 +127,14 @@ def _refuse_code(checkpoint: Checkpoint) -> None:
 
 
 def _read_zip(path: Path) -> Checkpoint:
-    size = path.stat().st_size
-    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+    with path.open("rb") as file:
+        return _read_archive(path, file, Storage(0, path.stat().st_size))
+
+
+def _read_archive(path: Path, whole: IO[bytes], place: Storage) -> Checkpoint:
+    """The checkpoint in an archive that takes up this part of a file."""
+    file = io.BufferedReader(Section(whole, place))
+    with zipfile.ZipFile(file) as archive:
         members = {member.filename: member for member in archive.infolist()}
         pickles = [name for name in members if name == "data.pkl" or name.endswith("/data.pkl")]
         if len(pickles) != 1:
@@ -123,23 +152,24 @@ def _read_zip(path: Path) -> Checkpoint:
         storages = {}
         for name, member in members.items():
             if name.startswith(f"{prefix}data/"):
-                storages[name.removeprefix(f"{prefix}data/")] = _member(file, member, size)
+                found = place_of(file, member, place.size, place.offset)
+                storages[name.removeprefix(f"{prefix}data/")] = found
     return Checkpoint(path, decoded, storages, ">" if order == b"big" else "<")
 
 
-def _member(file: IO[bytes], member: zipfile.ZipInfo, size: int) -> Storage:
-    """Where a member's bytes begin: its local header has names and padding of its own length."""
-    if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
-        return Storage(0, 0, "is compressed: unpack the archive and zip it again without")
-    file.seek(member.header_offset)
-    header = file.read(30)
-    if len(header) < 30 or header[:4] != b"PK\x03\x04":
-        return Storage(0, 0, "is missing: the file is damaged")
-    name, extra = struct.unpack("<HH", header[26:30])
-    begin = member.header_offset + 30 + name + extra
-    if begin + member.file_size > size:
-        return Storage(0, 0, "lies outside the file: truncated or damaged")
-    return Storage(begin, member.file_size)
+def tensors_within(path: Path, place: Storage) -> dict[str, Tensor]:
+    """The tensors of a checkpoint that lies inside another file, by name; its pickle is not run."""
+    try:
+        with path.open("rb") as file:
+            checkpoint = _read_archive(path, file, place)
+    except PickleError as error:
+        raise UncorkError(f"{path}: a pickle in it cannot be read: {error}") from error
+    except UncorkError:
+        raise
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise UncorkError(f"{path}: an archive in it is damaged: {error}") from error
+    _refuse_code(checkpoint)
+    return dict(_named(checkpoint))
 
 
 def _read_legacy(path: Path) -> Checkpoint:

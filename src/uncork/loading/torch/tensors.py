@@ -14,6 +14,7 @@ import numpy as np
 
 from uncork.core.errors import UncorkError
 from uncork.core.text import printable
+from uncork.loading.bounded.archive import Storage
 from uncork.loading.contents import Tensor
 from uncork.loading.torch.pickle_decoder import Call, Decoded, Name, Reference, Table
 
@@ -32,15 +33,6 @@ _TORCH_TYPES: dict[str, Any] = {
     "int8": np.int8, "uint8": np.uint8, "bool": np.bool_,
 }  # fmt: skip
 _MOST_DEPTH = 64
-
-
-@dataclass(frozen=True)
-class Storage:
-    """Where a storage's bytes lie in the file; `problem` says why they cannot be had."""
-
-    offset: int
-    size: int
-    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,6 +119,17 @@ def tensor_of(checkpoint: Checkpoint, name: str, value: Any) -> Tensor | None:
         return _unreadable(checkpoint, name, value, text)
     size = count if in_bytes else count * dtype.itemsize
     view = _View(checkpoint, str(storage_key(storage)), size, dtype, offset, shape, stride)
+    return Tensor(name, shape, dtype.name, functools.partial(_read, view, name))
+
+
+def strided(
+    checkpoint: Checkpoint, name: str, key: str, dtype: np.dtype, offset: int,
+    shape: tuple[int, ...], stride: tuple[int, ...],
+) -> Tensor:  # fmt: skip
+    """A tensor that takes these elements of a storage."""
+    storage = checkpoint.storages.get(key)
+    size = 0 if storage is None else storage.size
+    view = _View(checkpoint, key, size, dtype, offset, shape, stride)
     return Tensor(name, shape, dtype.name, functools.partial(_read, view, name))
 
 

@@ -1,0 +1,1 @@
+"""ExecuTorch's .pte: the program as an ONNX graph, and the head found there."""
