@@ -14,10 +14,12 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
 import uncork.nn.functional as F
+from benchmarks.nn_heads import profile
 
 Tensor = torch.Tensor
 
@@ -85,6 +87,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--repeat", type=int, default=30)
     parser.add_argument("--std", type=float, default=2.0)
+    parser.add_argument("--profile", action="store_true", help="kernels of each step, on a GPU")
     options = parser.parse_args()
     torch.manual_seed(0)
     z = torch.randn(options.beams, options.classes, device=options.device) * options.std
@@ -100,6 +103,8 @@ def main() -> None:
     print(f"{options.beams} x {options.classes} float32 on {options.device}, {torch.__version__}")
     for name, median in medians.items():
         print(f"{name:<20} {median:8.3f} ms {median / softmax:6.2f} of softmax")
+        if options.profile:
+            print(profile(partial(timed, functions[name], z, options.width)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """Output heads beside plain softmax: python -m benchmarks.nn_heads [--small] [--out FILE]
+    python -m benchmarks.nn_heads --table FILE    # what was written, as docs/how-to/heads.md has it
 
 For each head and vocabulary: the time of a training step (loss and all gradients) and the most
 memory it needs beyond parameters and inputs, and the time to decode 64 rows (argmax). The yardstick
@@ -58,6 +59,25 @@ def peak(work: Callable[[], Any], device: str) -> float | None:
     work()
     torch.cuda.synchronize()
     return (torch.cuda.max_memory_allocated() - held) / 2**30
+
+
+def profile(step: Callable[[], Any]) -> str:
+    """Kernels that take most of a step's time: milliseconds and launches in one step."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as watched
+
+    step()
+    with watched(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
+        for _ in range(5):
+            step()
+        torch.cuda.synchronize()
+    rows = [one for one in seen.key_averages() if one.self_device_time_total > 0]
+    rows.sort(key=lambda one: -one.self_device_time_total)
+    lines = [
+        f"{one.self_device_time_total / 5e3:8.3f} ms {one.count / 5:6.1f}  {one.key[:90]}"
+        for one in rows[:16]
+    ]
+    return "\n".join(lines)
 
 
 def mixture_in_full(head: Any, hidden: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -126,13 +146,45 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def documented(found: dict[str, Any]) -> str:
+    """Written figures as a table of Markdown: a row a head, time and memory a vocabulary."""
+    names = {"torch": "torch's cross_entropy(linear)", "mos in full": "MoS written in full"}
+    figures = {(row["head"], row["classes"]): row for row in found["figures"]}
+    sizes = sorted({classes for _, classes in figures})
+    heads = list(dict.fromkeys(row["head"] for row in found["figures"]))
+    lines = [
+        "| head | " + " | | ".join(f"{size:,}" for size in sizes) + " | |",
+        "| --- |" + " --- | --- |" * len(sizes),
+        "| |" + " time | memory |" * len(sizes),
+    ]
+    for head in heads:
+        mixed = f"`{head}` K={COMPONENTS['cuda']}" if head in MIXTURES else f"`{head}`"
+        cells = [names.get(head, mixed)]
+        for size in sizes:
+            row = figures.get((head, size))
+            if row is None:
+                cells += ["", ""]
+            elif head == "torch":
+                cells += [f"{row['milliseconds']:.2f} ms", f"{row['GiB']:.2f} GiB"]
+            else:
+                ratio = row["time / softmax"]
+                cells.append(f"{ratio:.2f}×" if ratio < 2.5 else f"{ratio:.1f}×")
+                cells.append(f"{row['memory / softmax']:.2f}×")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--small", action="store_true", help="toy sizes: shows that it runs")
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
     parser.add_argument("--classes", type=int, nargs="+", help="only these vocabularies")
     parser.add_argument("--heads", nargs="*", help="only these (torch's softmax always takes part)")
+    parser.add_argument("--table", type=Path, help="print this file's figures, and measure none")
     arguments = parser.parse_args()
+    if arguments.table is not None:
+        print(documented(json.loads(arguments.table.read_text(encoding="utf-8"))))
+        return
     device = "cuda" if torch.cuda.is_available() else "cpu"
     small = arguments.small
     rows, features = (128, 64) if small else (ROWS if device == "cuda" else CPU_ROWS, FEATURES)

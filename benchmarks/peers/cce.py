@@ -4,8 +4,9 @@
     python -m benchmarks.peers.cce CHECKOUT [--cpu] [arguments of pytest]
 
 A package of CCE's name takes its place, in which `linear_cross_entropy` is ours and everything else
-the checkout's. Cases for its torch.compile twin, and tests of its kernels' parts, are left out. The
-tests are written for CUDA; --cpu makes their tensors on the CPU instead. Nothing is fetched.
+the checkout's. Cases for its torch.compile twin, and tests of its parts, are left out. The tests
+are written for CUDA, those of several processes for as many GPUs (on one, -k "not torch_compile and
+not vocab_parallel"); --cpu makes their tensors on the CPU instead. Nothing is fetched.
 """
 
 from __future__ import annotations
@@ -26,10 +27,7 @@ from torch.overrides import TorchFunctionMode
 import uncork.nn.functional as F
 
 Tensor = torch.Tensor
-FILES = (
-    "test_cce_loss_forward.py", "test_cce_loss_backward.py", "test_compute_z_loss.py",
-    "test_vocab_parallel.py",
-)  # fmt: skip
+FILES = ("test_cce_loss_forward.py", "test_cce_loss_backward.py", "test_vocab_parallel.py")
 # By their own process the tests' children import it again: so it is a file.
 STAND_IN = """
 __path__ = [{package!r}]
@@ -102,6 +100,9 @@ def main() -> int:
     plugins = []
     if given.cpu:
         torch.cuda.is_available = lambda: True  # the tests ask, and would skip
+        # They seed the GPU. With other numbers one case in a thousand fails for any loss: where
+        # `shift` and "sum" meet, the suite divides what it tests by more targets than its own.
+        torch.cuda.manual_seed = torch.manual_seed
         os.environ["TORCHDYNAMO_DISABLE"] = "1"  # for the tests' own children
         torch._dynamo.config.disable = True  # its compiler would look for the GPU
         plugins.append(CpuPlugin())

@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import uncork.nn as unn  # noqa: E402
 import uncork.nn.functional as F  # noqa: E402
 from uncork.nn.heads import HEADS  # noqa: E402
 
@@ -18,11 +19,24 @@ pytestmark = [
 ]
 
 
-class Transforms(torch.nn.Module):
+class Modules(torch.nn.Module):
     """Those that no head has. One model of all: exporting takes seconds."""
 
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.of_logits = torch.nn.ModuleList(
+            [unn.Entmax(1.3), unn.AlphaReLU(1.5, 0.2), unn.Budget(2.0)]
+        )  # fmt: skip
+        self.log_p = unn.LogEntmax(1.5)
+        self.layers = torch.nn.ModuleList(
+            [unn.ArgmaxableLinear(9, 9), unn.KActiveLinear(9, 9, k=2)]
+        )
+
     def forward(self, z):
-        return torch.stack([F.budget(z), F.alpha_relu(z, 1.5, 0.2), F.entmax(z, 3.0)])
+        made = [module(z) for module in (*self.of_logits, *self.layers)]
+        logs = [self.log_p(z), F.log_alpha_relu(z, 1.5, 0.2)]
+        return torch.stack([*made, F.entmax(z, 3.0), *(one.exp() for one in logs)])
 
 
 def through_onnx(module, example, other):
@@ -40,22 +54,20 @@ def through_onnx(module, example, other):
 
 
 @pytest.mark.slow
-def test_transforms_go_through_onnx():
+def test_modules_go_through_onnx():
     z = torch.randn(4, 9, generator=torch.Generator().manual_seed(0))
     batch = torch.cat([z.flip(0), 3 * z])
-    module = Transforms()
+    module = Modules()
     found = through_onnx(module, z, batch)
     torch.testing.assert_close(found, module(batch).detach(), atol=1e-6, rtol=1e-5)
 
 
 class Heads(torch.nn.Module):
-    """Those that differ in what is exported, as one model for the same reason."""
-
-    names = ("mos", "plif", "mixtape", "entmax", "normmax", "alpha-relu")
+    """All, as one model for the same reason."""
 
     def __init__(self):
         super().__init__()
-        self.heads = torch.nn.ModuleList(made(name, dtype=torch.float32) for name in self.names)
+        self.heads = torch.nn.ModuleList(made(name, dtype=torch.float32) for name in HEADS)
 
     def forward(self, hidden):
         return torch.stack([head(hidden) for head in self.heads])
@@ -67,7 +79,7 @@ def test_heads_go_through_onnx():
     batch = torch.cat([hidden, 2 * hidden.flip(0)])
     heads = Heads()
     for name, found, expected in zip(
-        heads.names, through_onnx(heads, hidden, batch), heads(batch).detach(), strict=True
+        HEADS, through_onnx(heads, hidden, batch), heads(batch).detach(), strict=True
     ):
         if name in SPARSE:  # log p of the edge of the support: in p it is the last bit
             found, expected = found.exp(), expected.exp()

@@ -30,5 +30,5 @@ def test_one_class_one_row_and_many_compile_for_a_gpu(tmp_path):
         "exact_residual_kernel", "normaliser_kernel", "linked_residual_kernel",
         "piecewise_residual_kernel", "mix_kernel", "mix_backward_kernel", "entmax_best_kernel",
         "alpha_relu_best_kernel", "log_alpha_relu_kernel", "pieces_table_kernel",
-        "slopes_gradient_kernel",
+        "slopes_gradient_kernel", "counted_residual_kernel", "values_kernel",
     }  # fmt: skip

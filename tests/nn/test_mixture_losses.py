@@ -169,9 +169,9 @@ def test_kernels_equal_their_twin(name, dtype, shift):
 
 @pytest.mark.parametrize(("dtype", "shift"), KERNELS[:2])
 def test_more_pieces_than_one_program_takes_equal_their_twin(dtype, shift, monkeypatch):
-    from uncork.nn.kernels import links
+    from uncork.nn.kernels.links import pieces
 
-    monkeypatch.setattr(links, "MOST_PIECES", 1)
+    monkeypatch.setattr(pieces, "MOST_PIECES", 1)
     held_to_float64("plif", dtype, shift)
 
 

@@ -49,6 +49,30 @@ def test_one_feature_by_hand() -> None:
     assert found.target[0] == pytest.approx((1 / np.sqrt(2)) / np.sqrt(2 / 3))
 
 
+def test_the_heads_own_step_loses_nothing() -> None:
+    """Autograd's gradients of h and W, and a small step of each: where the logits go."""
+    torch = pytest.importorskip("torch")
+    head, hidden, targets = tokens()
+    found = measure_gradient(head, hidden, targets, device="cpu")
+    for i in range(len(targets)):
+        h = torch.tensor(hidden[i], requires_grad=True)
+        w = torch.tensor(head.weight, dtype=torch.float64, requires_grad=True)
+        z = w @ h + torch.tensor(head.bias, dtype=torch.float64)
+        g = torch.autograd.grad(
+            torch.nn.functional.cross_entropy(z, torch.tensor(targets[i])), z, retain_graph=True
+        )[0]
+        torch.nn.functional.cross_entropy(z, torch.tensor(targets[i])).backward()
+        assert h.grad is not None
+        assert w.grad is not None
+        at, rows = h.detach(), w.detach()
+        of_rows = -w.grad @ at  # W's step alone moves the logits along −g
+        torch.testing.assert_close(of_rows, -(at @ at) * g)
+        move = of_rows - rows @ h.grad
+        cosine = float((move @ -g) / move.norm() / g.norm())
+        assert found.both[i] == pytest.approx(cosine, rel=1e-9)
+    assert (found.both > found.step).all()
+
+
 def test_a_square_head_passes_everything() -> None:
     head, hidden, targets = tokens(classes=5, features=5)
     assert measure_gradient(head, hidden, targets).share == pytest.approx(1.0)
@@ -123,8 +147,28 @@ def test_dependent_and_zero_columns_count_once() -> None:
 def test_a_token_without_a_gradient_has_lost_nothing() -> None:
     head = Head([[9.0], [0.0], [-9.0]])
     found = measure_gradient(head, np.ones((1, 1)), np.array([0]), output=Output("sparsemax"))
-    assert (found.norm[0], found.share[0], found.step[0], found.target[0]) == (0, 1, 1, 1)
+    assert (found.norm[0], found.share[0], found.step[0], found.both[0], found.target[0]) == (
+        0,
+        1,
+        1,
+        1,
+        1,
+    )
     assert found.support[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("repeats", "bands"),
+    [([1] * 20, [(1, 1, 20)]), ([1] * 6 + [6] + [18], [(1, 1, 6), (6, 6, 6), (18, 18, 18)])],
+)
+def test_equally_frequent_targets_share_a_band(
+    repeats: list[int], bands: list[tuple[int, int, int]]
+) -> None:
+    targets = np.repeat(np.arange(len(repeats)), repeats)
+    head, _, _ = tokens()
+    hidden = np.random.default_rng(1).normal(size=(len(targets), head.features))
+    found = measure_gradient(head, hidden, targets, device="cpu").by_frequency()
+    assert [(one["from"], one["to"], one["tokens"]) for one in found] == bands
 
 
 def test_ignored_tokens_are_left_out() -> None:

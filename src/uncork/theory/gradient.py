@@ -105,16 +105,20 @@ class Passage:
     gram: np.ndarray  # (d, d): WᵀW
 
     @classmethod
-    def of(cls, head: Head) -> Passage:
-        """By QR of blocks of rows: no Gram matrix, whose condition would be squared."""
-        triangle: Any = np.zeros((0, head.features))
-        gram = np.zeros((head.features,) * 2)
-        for _, rows in head.blocks(max(4 * head.features, 4096)):
-            triangle = np.linalg.qr(np.concatenate([triangle, rows]), mode="r")
-            gram += rows.T @ rows
-        _, values, right = np.linalg.svd(triangle, full_matrices=False)
+    def of(cls, head: Head, backend: Backend | None = None) -> Passage:
+        """By QR of blocks of rows, where the backend computes: no Gram matrix, whose condition
+        would be squared."""
+        made = backend or Backend()
+        triangle: Any = None
+        gram: Any = 0.0
+        for _, block in head.blocks(max(4 * head.features, 4096)):
+            rows = made.put(block)
+            stacked = rows if triangle is None else made.xp.concat([triangle, rows], axis=0)
+            triangle = made.triangle(stacked)
+            gram = gram + rows.T @ rows
+        _, values, right = np.linalg.svd(made.get(triangle), full_matrices=False)
         kept = values > _DEPENDENT * values.max(initial=0.0)
-        return cls(right[kept] / values[kept, None], gram)
+        return cls(right[kept] / values[kept, None], made.get(gram))
 
     @property
     def rank(self) -> int:
@@ -134,16 +138,17 @@ class GradientShare:
     norm: np.ndarray  # ‖g‖
     share: np.ndarray  # ‖P g‖/‖g‖: what passes at best
     step: np.ndarray  # cosine between −g and the logits' move W Wᵀ(−g) under a step of h
-    target: np.ndarray  # rise of the target's logit under that step, beside the free one's
+    both: np.ndarray  # that cosine where W takes its own step too, at the same rate
+    target: np.ndarray  # rise of the target's logit under that step, beside the free one's; NaN: a
+    # mixture has no one logit of it
     support: np.ndarray  # classes with a gradient
     support_share: np.ndarray  # the same share of g where only these classes count; NaN: not asked
     rank: int  # of W
     classes: int
     features: int
-    effective_rank: float  # of the gradients of the first few hundred tokens
-    best: (
-        float  # no other W of this rank passes a larger share of those gradients' energy: its root
-    )
+    effective_rank: float  # of the gradients of the first few hundred tokens; NaN: not asked
+    # No other W of this rank passes a larger share of those gradients' energy: its root.
+    best: float
 
     @property
     def lost(self) -> np.ndarray:
@@ -157,7 +162,8 @@ class GradientShare:
         return float(np.sqrt((self.share**2 * squares).sum() / max(squares.sum(), 1e-300)))
 
     def by_frequency(self, counts: np.ndarray | None = None, bins: int = 5) -> list[dict[str, Any]]:
-        """Mean shares of tokens, rarest targets first: in bins with as many tokens each.
+        """Mean shares of tokens, rarest targets first: in bins of about as many tokens each, with
+        equally frequent ones together.
 
         `counts` (V,) says how often each class occurs; without it, how often among these."""
         if counts is None:
@@ -165,7 +171,10 @@ class GradientShare:
         often = np.asarray(counts)[self.targets]
         order = np.argsort(often, kind="stable")
         rows = []
-        for part in np.array_split(order, min(bins, max(1, len(order)))):
+        ranked = often[order]
+        cuts = np.arange(1, bins) * len(order) // bins
+        cuts = np.unique(np.searchsorted(ranked, ranked[cuts[cuts < len(order)]]))
+        for part in np.split(order, cuts[cuts > 0]):
             if len(part):
                 rows.append(
                     {
@@ -173,7 +182,8 @@ class GradientShare:
                         "to": int(often[part].max()), "share": float(self.share[part].mean()),
                         "lost": float(self.lost[part].mean()),
                         "step": float(self.step[part].mean()),
-                        "target": float(self.target[part].mean()),
+                        "both": _number(self.both[part].mean()),
+                        "target": _number(self.target[part].mean()),
                     }
                 )  # fmt: skip
         return rows
@@ -181,8 +191,8 @@ class GradientShare:
     def to_dict(self) -> dict[str, Any]:
         expected = expected_share(self.classes, self.rank)
         means = {
-            name: float(getattr(self, name).mean())
-            for name in ("norm", "share", "lost", "step", "target", "support")
+            name: _number(getattr(self, name).mean())
+            for name in ("norm", "share", "lost", "step", "both", "target", "support")
         }
         asked = np.isfinite(self.support_share)
         return {
@@ -190,9 +200,15 @@ class GradientShare:
             "rank": self.rank, **means, "all_together": self.total,
             "support_share": float(self.support_share[asked].mean()) if asked.any() else None,
             "expected_share_of_a_random_gradient": expected,
-            "effective_rank": self.effective_rank, "best_share_at_this_rank": self.best,
+            "effective_rank": _number(self.effective_rank),
+            "best_share_at_this_rank": _number(self.best),
             "by_frequency": self.by_frequency(),
         }  # fmt: skip
+
+
+def _number(value: Any) -> float | None:
+    """None for what was not asked for: JSON has no NaN."""
+    return float(value) if math.isfinite(value) else None
 
 
 def measure_gradient(
@@ -253,7 +269,7 @@ class _Run:
     ) -> None:
         self.head, self.hidden, self.targets, self.output = head, hidden, targets, output
         self.backend, self.xp = backend, backend.xp
-        self.passage = Passage.of(head)
+        self.passage = Passage.of(head, backend)
         self.rows = max(1, _BYTES // (8 * head.classes))
 
     @cached_property
@@ -270,7 +286,7 @@ class _Run:
     def measured(self, on_support: bool, progress: Progress) -> GradientShare:
         count = len(self.targets)
         columns = {name: np.full(count, np.nan) for name in (
-            "norm", "share", "step", "target", "support", "support_share",
+            "norm", "share", "step", "both", "target", "support", "support_share",
         )}  # fmt: skip
         thresholds = np.empty(count)
         progress.stage("tokens", count)
@@ -306,9 +322,11 @@ class _Run:
         at = get(g)[np.arange(len(norm)), self.targets[part]]
         free = np.where(at == 0, 1.0, at) / safe
         columns["norm"][part] = norm
+        size = np.square(self.hidden[part]).sum(axis=1)
         shares = {
             "share": np.minimum(self.passage.passed(wg) / safe, 1.0),
             "step": along / (moved * safe), "target": own / moved / free,
+            "both": joint_cosine(size, norm, along, moved),
         }  # fmt: skip
         for name, values in shares.items():
             columns[name][part] = np.where(there, values, 1.0)  # of nothing, nothing is lost
@@ -371,6 +389,18 @@ def best_share(gradients: np.ndarray, rank: int) -> float:
     values = np.linalg.svd(np.asarray(gradients, dtype=np.float64), compute_uv=False) ** 2
     total = values.sum()
     return 1.0 if not total > 0 else float(np.sqrt(values[:rank].sum() / total))
+
+
+def joint_cosine(
+    size: np.ndarray, norm: np.ndarray, along: np.ndarray, moved: np.ndarray
+) -> np.ndarray:
+    """The cosine between −g and the logits' move where h and W both take a step at one rate.
+
+    W receives g hᵀ, and its step moves the logits of the token by −‖h‖² g: of the gradient nothing
+    is lost on the way to the head's own rows. With that of h, −W Wᵀg, the move is
+    −(‖h‖² g + W Wᵀg). `size` is ‖h‖², `norm` ‖g‖, `along` ‖Wᵀg‖², `moved` ‖W Wᵀg‖: (n,) each."""
+    length = np.sqrt(size**2 * norm**2 + 2 * size * along + moved**2) * norm
+    return np.asarray((size * norm**2 + along) / np.where(length > 0, length, 1.0))
 
 
 def leverages(head: Head) -> np.ndarray:

@@ -22,6 +22,10 @@ POWER = tl.constexpr(3)
 SOFTMAX = tl.constexpr(1)
 GENERAL = tl.constexpr(0)
 
+# |f| of a row's largest logit up to which exponentials are taken of f itself: e⁴⁰ times any number
+# of classes is in float32's range, and what is e⁻⁴⁷ of the largest may vanish.
+NEAR = tl.constexpr(40.0)
+
 STEPS = 56  # of a search: a bracket that is halved every other step closes within these
 
 

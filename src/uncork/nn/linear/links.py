@@ -2,7 +2,7 @@
 
 Each link takes a block of rows of logits, finds the target's log-probability, and then puts the
 derivative in the logits' place: `coefficient · (p − e_target) · f′(z)`. In torch, in place and with
-as few passes as there can be; on a GPU by the two kernels of `kernels.links`.
+as few passes as there can be; on a GPU by the two kernels of `kernels.links.linked`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from uncork.nn import kernels
 from uncork.nn._torch import torch
 
 if TYPE_CHECKING:
-    from uncork.nn.kernels.links import Linked
+    from uncork.nn.kernels.links.linked import Linked
 
 Tensor = torch.Tensor
 
@@ -98,7 +98,7 @@ class _Piecewise:
 
     def __init__(self, link: Pieces, slopes: Tensor, rows: int) -> None:
         self.link, self.slopes, self.rows = link, slopes.contiguous(), rows
-        self.sums: Tensor | None = None  #: (pieces, 2), or on a GPU a table for some rows each
+        self.sums: Tensor | None = None  #: (pieces, 2), unless kernels keep them
         self.linked: Linked | None = None
 
     @cached_property
@@ -121,39 +121,35 @@ class _Piecewise:
         if not kernels.launches(z):
             return _Pieces(z, target, self)
         if self.linked is None:
-            self.linked = self._for_kernels()
+            self.linked = self._for_kernels(z)
         return _ByKernels(z, target, self.linked)
 
-    def _for_kernels(self) -> Linked:
-        from uncork.nn.kernels.links import (
-            PIECES,
-            Linked,
-            one_program,
-            pieces_table,
-            sums_by_piece,
-        )
+    def _for_kernels(self, z: Tensor) -> Linked:
+        from uncork.nn.kernels.links.linked import piecewise
+        from uncork.nn.kernels.links.pieces import Piecewise, one_program, pieces_table
 
         link = self.link
-        self.sums = sums_by_piece(self.rows, link.pieces, self.slopes.device)
         if one_program(self.slopes):
             table = pieces_table(self.slopes, link.width, link.bound)
         else:
             table = torch.stack([self.heights, self.steeps], -1).float()
-        return Linked(PIECES.value, table, link.bound, link.width, self.sums)
+        return piecewise(Piecewise(table, link.bound, link.width), z, self.rows)
 
     def add(self, sums: Tensor) -> None:
         self.sums = sums if self.sums is None else self.sums + sums
 
     def by_parameters(self) -> Tensor | None:
         """A slope moves all that lies above its piece."""
-        if self.sums is None:
-            return torch.zeros_like(self.slopes)
         if self.linked is not None:
-            from uncork.nn.kernels.links import one_program, slopes_gradient
+            from uncork.nn.kernels.links.linked import by_piece
+            from uncork.nn.kernels.links.pieces import one_program, slopes_gradient
 
+            self.sums = by_piece(self.linked)
             if one_program(self.slopes):
                 return slopes_gradient(self.slopes, self.sums, self.link.width)
-        sums, beyond = self.sums.reshape(-1, self.link.pieces, 2).sum(0).unbind(-1)
+        if self.sums is None:
+            return torch.zeros_like(self.slopes)
+        sums, beyond = self.sums.unbind(-1)
         above = sums.flip(0).cumsum(0).flip(0) - sums
         by_steeps = self.link.width * above + beyond
         return by_steeps.to(self.slopes.dtype) * torch.sigmoid(self.slopes)
@@ -235,22 +231,22 @@ class _Pieces(_Softmax):
 
 
 def _of_kind(kind: int) -> Linked:
-    from uncork.nn.kernels.links import Linked
+    from uncork.nn.kernels.links.linked import Linked
 
     return Linked(kind)
 
 
 class _ByKernels:
     def __init__(self, z: Tensor, target: Tensor, link: Linked) -> None:
-        from uncork.nn.kernels import links
+        from uncork.nn.kernels.links import linked
 
         self.z, self.target, self.link = z, target, link
-        self.lse, at = links.normaliser(z, target, link)
+        self.lse, at, self.units = linked.normaliser(z, target, link)
         self.log_p = at - self.lse
 
     def residual(self, coefficients: Tensor) -> Tensor:
-        from uncork.nn.kernels import links
+        from uncork.nn.kernels.links import linked
 
         coefficients = coefficients.contiguous()
-        links.linked_residual(self.z, self.target, self.lse, coefficients, self.link)
+        linked.linked_residual(self.z, self.target, self.lse, coefficients, self.link, self.units)
         return self.z

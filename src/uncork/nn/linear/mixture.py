@@ -67,9 +67,15 @@ class MixtureLoss:
         z: Tensor | None = _block(contexts, slice(0, step), weight, bias)[1]
         targets = row_targets(target, how.weight, classes, how, kind)
         check_classes(targets.classes, classes)
-        losses = torch.zeros(rows, dtype=kind, device=device)
+        log_p = torch.empty(rows, dtype=kind, device=device)
+        above = None  # each row's share in the gradient
+        if upstream is not None:
+            above = torch.where(targets.counted, upstream.to(kind) * targets.mass, 0.0)
+        # Those of the weight and the bias are added up, the others written once.
         sums: Gradients = [
-            torch.zeros(one.shape, dtype=one.dtype if one is contexts else kind, device=device)
+            (torch.zeros if one is weight or one is bias else torch.empty)(
+                one.shape, dtype=one.dtype if one is contexts else kind, device=device
+            )
             if asked and one is not None and upstream is not None
             else None
             for one, asked in zip(tensors, wanted, strict=True)
@@ -79,22 +85,24 @@ class MixtureLoss:
         with torch.autocast(device.type, enabled=False):
             for start in range(0, rows, step):
                 part = slice(start, start + step)
-                of = targets.of(part)
                 x, z = _block(contexts, part, weight, bias, z)
-                made = link(z, _repeated(of.classes, components))
+                made = link(z, _repeated(targets.classes[part], components))
                 z = None
-                log_p = made.log_p.view(-1, components)
-                joint, total = log_p, made.log_p
-                if log_prior is not None:
-                    joint = log_p + log_prior[part]
+                if log_prior is None:
+                    total = made.log_p
+                else:
+                    joint = made.log_p.view(-1, components) + log_prior[part]
                     total = torch.logsumexp(joint, -1)
-                losses[part] = torch.where(of.counted, -total * of.mass, 0.0)
-                if upstream is None:
+                log_p[part] = total
+                if above is None:
                     continue
-                above = torch.where(of.counted, upstream[part].to(kind) * of.mass, 0.0)
                 # −d log Σ_k π_k P_k: each component's share in it. Of no probability, of none.
-                share = torch.exp(joint - torch.where(total == -math.inf, 0.0, total).unsqueeze(-1))
-                share = share * above.unsqueeze(-1)
+                none = total == -math.inf
+                if log_prior is None:
+                    share = torch.where(none, 0.0, above[part])
+                else:
+                    share = torch.exp(joint - torch.where(none, 0.0, total).unsqueeze(-1))
+                    share = share * above[part].unsqueeze(-1)
                 if d_prior is not None:
                     d_prior[part] = -share
                 r = made.residual(share.reshape(-1))
@@ -107,6 +115,7 @@ class MixtureLoss:
                     add_product(d_weight, r.t(), x)
         if d_table is not None:
             sums[-1] = link.by_parameters()
+        losses = torch.where(targets.counted, -log_p * targets.mass, 0.0)
         return losses, as_given(sums, tensors)
 
 

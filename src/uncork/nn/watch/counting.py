@@ -27,6 +27,7 @@ from uncork.nn.heads.contexts import MixtureOfContexts
 from uncork.nn.heads.mixtape import MixtapeHead
 from uncork.nn.heads.mixture import Mixture
 from uncork.nn.watch.callbacks import for_keras, for_lightning, for_transformers
+from uncork.nn.watch.gradient import Tokens, gradient_counts
 from uncork.nn.watch.layers import parameters
 from uncork.nn.watch.leads import guesses, leads
 from uncork.nn.watch.pace import Pace
@@ -51,6 +52,11 @@ class Watch:
               its `audit`: what is counted is what its contexts can put first, ±1 for tanh
     near      a class is nearly lost if it wins by less than this share of ‖x‖ times the mean length
               of a row, at the input it is known to win at
+    tokens    a function without arguments that returns hidden states (..., features), as the layer
+              gets them, and the classes to predict from them: each count then has means over these
+              tokens of the share of the loss's gradient that passes the layer, `gradient_passes`,
+              is lost, `gradient_lost`, and of the cosine between it and the logits' move under a
+              step of the hidden state, `gradient_cosine`
     labels    one a class, for tables and the report; rows beyond the last have none
     trackers  who is told the counts, the lost classes and the report (`uncork.nn.watch.MLflow`,
               `WandB`, `TensorBoard`); unless given, those that the trainer itself reports to
@@ -66,6 +72,7 @@ class Watch:
         share: float | None = None,
         domain: Domain | None = None,
         near: float = 1e-3,
+        tokens: Tokens | None = None,
         labels: Sequence[Any] | None = None,
         trackers: Sequence[Tracker] | None = None,
         report: str | None = "end",
@@ -83,7 +90,13 @@ class Watch:
                     f"{tracker!r} is no tracker: expected uncork.nn.watch.MLflow(), WandB(), "
                     "TensorBoard(folder), or an object with their methods"
                 )
+        if tokens is not None and not callable(tokens):
+            raise UncorkError(
+                "tokens: expected a function that returns hidden states and targets, not "
+                f"{type(tokens).__name__}"
+            )
         self.layer, self.every, self.near, self.name = layer, every, near, name
+        self.tokens = tokens
         self.domain = Box(100) if domain is None else domain
         if isinstance(layer, MixtapeHead):
             raise UncorkError(
@@ -158,6 +171,8 @@ class Watch:
             torch.cuda.synchronize(weight.device)  # training that is still to be done takes its own
         began = time.perf_counter()
         result = self._counted(weight, bias)
+        if self.tokens is not None:
+            result |= gradient_counts(self.layer, self.tokens)
         seconds = time.perf_counter() - began
         self._pace.spend(seconds, counting=True)
         result |= {"seconds": seconds, "share": self._pace.share}
