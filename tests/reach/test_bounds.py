@@ -123,6 +123,7 @@ def test_each_mixture_counts_once_and_only_if_it_beats_the_class_everywhere() ->
     assert not holds(certifier, 4, Mixture(np.empty(0, np.int64), np.empty(0)))
     assert not holds(certifier, 4, Mixture(np.array([0, 1]), np.array([0.4, 0.6])))
     assert not holds(certifier, 4, Mixture(np.array([0, 1]), np.array([-0.5, -0.5])))
+    assert not holds(certifier, 4, Mixture(np.array([4]), np.array([1.0]), bulk=0.1))
     assert disjoint_bound(certifier, 4, [pair(0, 1), pair(2, 3)]) == 2
     assert disjoint_bound(certifier, 4, [pair(0, 1), pair(2, 0)]) == 0  # they share a class
     assert disjoint_bound(certifier, 4, [pair(0, 1), pair(0, 1)]) == 0

@@ -87,7 +87,7 @@ def test_what_a_limit_on_planes_leaves_open_is_said(monkeypatch: pytest.MonkeyPa
     exact = first_places(head, decided, [5])
     assert exact.notes == ()
     monkeypatch.setattr(rank, "_ALL_PLANES", 0)
-    monkeypatch.setattr(rank, "_ALL_NODES", 0)
+    monkeypatch.setattr(rank, "_ALL_WORK", 0)
     found = first_places(head, decided, [5])
     assert found.open(5)
     assert "more than the limit of 0" in found.notes[0]

@@ -2,8 +2,8 @@
 other. Plain arrays in a zip, no pickle; `check_certificates` proves every bound again from them.
 
 Nothing in a file is believed. Probabilities are bounded anew from the stored inputs and weights,
-ranks counted anew at theirs, mixtures certified again and checked to be disjoint (`bounds`); what
-is said of a support has to follow from that.
+ranks counted anew at theirs, mixtures certified again and checked to be disjoint, or packed as a
+tree of cases says (`bounds`); what is said of a support has to follow from that.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from uncork.core.head import Head
 from uncork.core.own_archive import OwnArchive, are_ids, open_archive, write_archive
 from uncork.domain import Domain
 from uncork.domain.members import array_names, domain_from, members_of
+from uncork.reach.bounds.packing import Tree, packing_bound
 from uncork.reach.bounds.planes import depth
 from uncork.reach.bounds.probability import probability_bounds
 from uncork.reach.bounds.rank import Cases, cases_bound, disjoint_bound, rank_at
@@ -43,7 +44,8 @@ _SPARSE_WHOLE = ("support", "whole")
 _SPARSE = (*_SPARSE_COLUMNS, *_SPARSE_INPUTS, *_SPARSE_WHOLE)
 _NAMES = (
     "header", "probability_(class|lower|upper|input|bulk|mixture_input)",
-    "rank_(class|lower|upper|input|mixtures|planes)", "mixture_(size|class|weight|bulk)",
+    "rank_(class|lower|upper|input|mixtures|planes|nodes)", "mixture_(size|class|weight|bulk)",
+    "tree_(node|mixture|share)",
     f"sparse_({'|'.join(('class', *_SPARSE))})", "sparse_weights(_of|_size|_class)?",
 )  # fmt: skip
 
@@ -99,6 +101,7 @@ def write_certificates(found: Certificates, path: str | os.PathLike[str]) -> Non
             "mixture_weight": _joined([m.weights for m in mixtures], np.float64),
             "mixture_bulk": np.array([m.bulk for m in mixtures], dtype=np.float64),
         }  # fmt: skip
+        arrays |= _tree_arrays(r)
         header["exact"] = {
             str(k): [hex(n) for n in m.integers]
             for k, m in enumerate(mixtures) if m.integers is not None
@@ -211,17 +214,53 @@ def _follows(claim: int, yes: bool, no: bool) -> bool:
 
 
 def _lower(certifier: Certifier, claimed: BestRank, k: int, own: np.ndarray) -> int:
-    t, cases = int(claimed.classes[k]), claimed.cases[k]
+    t, cases, tree = int(claimed.classes[k]), claimed.cases[k], claimed.tree(k)
     if claimed.by_planes(k):  # all planes once more
         found = depth(certifier, t, own, enough=max(int(claimed.lower[k]) - 1, 1))
         return 0 if found is None else 1 + found.least
     if cases is not None:
         return 1 + cases_bound(certifier, t, cases)
+    if tree is not None:
+        return 1 + packing_bound(certifier, t, claimed.mixtures[k], tree)
     return 1 + disjoint_bound(certifier, t, claimed.mixtures[k])
 
 
 def _flags(values: np.ndarray, count: int) -> np.ndarray:
     return np.asarray(values if len(values) else np.zeros(count), dtype=np.uint8)
+
+
+def _tree_arrays(found: BestRank) -> dict[str, np.ndarray]:
+    """The trees one after another; classes without one have no nodes."""
+    trees = [found.tree(k) for k in range(len(found.classes))]
+    given = [tree for tree in trees if tree is not None]
+    return {
+        "rank_nodes": np.array([0 if t is None else len(t.nodes) for t in trees], dtype=np.int64),
+        "tree_node": _joined([t.nodes for t in given], np.int64),
+        "tree_mixture": _joined([t.mixtures for t in given], np.int64),
+        "tree_share": _joined([t.shares for t in given], np.int64),
+    }
+
+
+def _read_trees(arrays: OwnArchive, count: int) -> list[Tree | None]:
+    """The trees of a file, of the right form; files from before there were any have none."""
+    if "rank_nodes" not in arrays:
+        return [None] * count
+    sizes = arrays.array("rank_nodes", (count,), np.int64)
+    nodes = arrays.array("tree_node", (None,), np.int64)
+    shares = arrays.array("tree_share", (None,), np.int64)
+    mixtures = arrays.array("tree_mixture", (len(shares),), np.int64)
+    if (sizes < 0).any() or int(sizes.sum()) != len(nodes):
+        raise UncorkError("the trees of cases are damaged")
+    owned = np.concatenate([[0], np.cumsum(np.maximum(-1 - nodes, 0))])  # shares before each node
+    if int(owned[-1]) != len(shares):
+        raise UncorkError("the trees of cases are damaged")
+    found: list[Tree | None] = []
+    stop = 0
+    for size in sizes.tolist():
+        start, stop = stop, stop + size
+        part = slice(int(owned[start]), int(owned[stop]))
+        found.append(Tree(nodes[start:stop], mixtures[part], shares[part]) if size else None)
+    return found
 
 
 def _sparse_arrays(found: SparseProbability) -> dict[str, np.ndarray]:
@@ -328,6 +367,7 @@ def _read(arrays: OwnArchive, head: Head) -> Certificates:
         found.rank = BestRank(
             ids, column("rank_lower", len(ids), "iu"), column("rank_upper", len(ids), "iu"),
             inputs("rank_input", len(ids)), groups, cases, planes.astype(bool),
+            _read_trees(arrays, len(ids)),
         )  # fmt: skip
     if "sparse_class" in arrays:
         found.sparse = _read_sparse(arrays, header["sparse"], head.classes, latent)

@@ -8,6 +8,7 @@ once; the count there is proven. Those that it leaves beyond some k are asked ab
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from uncork.auditing.backend import Backend, choose_backend
 from uncork.auditing.certify.certifier import Certifier
 from uncork.auditing.duplicates import equal_classes
 from uncork.auditing.result import Audit
+from uncork.auditing.run import check_time_limit
 from uncork.auditing.search.space import Space
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
@@ -26,6 +28,7 @@ from uncork.reach.rank import BestRank, Interrupted, best_rank
 
 _STEPS = 12
 _BYTES = 64 << 20
+_NOW = 1e-6  # seconds: what is left of a limit that has passed
 MOST_ASKED = 500  # classes asked about one by one
 
 
@@ -65,11 +68,14 @@ def first_places(
     places: Sequence[int],
     *,
     jobs: int | None = None,
+    time_limit: float | None = None,
     progress: bool | Progress = False,
     most_asked: int = MOST_ASKED,
 ) -> FirstPlaces:
     """Say of every class that an audit decided whether it is ever among the first k. Ctrl-C ends
-    the work, and the bounds until then are what is returned."""
+    the work, as does the time limit (seconds), and the bounds until then are what is returned."""
+    check_time_limit(time_limit)
+    until = None if time_limit is None else time.monotonic() + time_limit
     if not places or min(places) < 1:
         raise UncorkError("places are counted from one: give one or more of them")
     lost = audit.unargmaxable
@@ -83,7 +89,7 @@ def first_places(
     interrupted = False
     with progress_bar(progress) as bar, np.errstate(all="ignore"):
         try:
-            notes += _bound(head, audit, wanted, (lower, upper), jobs, most_asked, bar)
+            notes += _bound(head, audit, wanted, (lower, upper), jobs, until, most_asked, bar)
         except KeyboardInterrupt:
             interrupted = True
             notes.append("interrupted: these are the bounds until then")
@@ -96,6 +102,7 @@ def _bound(
     wanted: tuple[int, ...],
     bounds: tuple[np.ndarray, np.ndarray],
     jobs: int | None,
+    until: float | None,
     most_asked: int,
     bar: Progress,
 ) -> list[str]:
@@ -129,7 +136,8 @@ def _bound(
     try:
         found = best_rank(
             head, lost[left], domain=audit.domain, top=wanted, hints=inputs[left], audit=audit,
-            jobs=jobs, progress=bar,
+            jobs=jobs, time_limit=None if until is None else max(until - time.monotonic(), _NOW),
+            progress=bar,
         )  # fmt: skip
     except Interrupted as stopped:
         take(stopped.found)

@@ -16,23 +16,25 @@ as the working set). Classes that beat t at its best input are scarce, so of a g
 vertex that uses as few of them as possible is taken (a small linear programme). What is left is
 dealt again.
 
-Heads of few features are also branched on. At every input some class of a mixture is at or above t.
-Whichever it is, leave it out and ask again: if t still has a mixture among the rest, two classes
-are at or above it. The number of cases grows as (features + 1)ᵏ at worst; on small heads they close
-the gap that disjoint mixtures leave.
+What is still open is a question about hitting sets (`hitting`): which few classes must be left out
+for t to be first? Those with the largest weights in mixtures are, one after another, until an input
+puts t before all others; and mixtures that may share classes, weighted as a fractional packing and
+told apart by cases, prove that fewer will not do. On heads of up to a dozen features or so that
+closes the gap for classes of small rank; on wide ones it mostly finds better inputs.
 
 Heads of two to four features whose classes are not too many are decided exactly, by going through
 all planes on which classes tie (`bounds.planes`). Where only some places are asked about, that is
-done for the classes that mixtures leave open. Planes and cases of one call have a limit; what it
-leaves as bounds is said in the result's notes.
+done for the classes that mixtures leave open. Planes, questions and the time of one call have a
+limit; what it leaves as bounds is said in the result's notes.
 
-Only what the certifier accepts is counted (`bounds.rank`).
+Only what the certifier accepts is counted (`bounds.rank`, `bounds.packing`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,6 +45,7 @@ from uncork.auditing.certify.certifier import Certifier
 from uncork.auditing.duplicates import equal_classes
 from uncork.auditing.proofs.verdict import Mixture, Verdict
 from uncork.auditing.result import Audit
+from uncork.auditing.run import check_time_limit
 from uncork.auditing.search.exact import Limit, decide_exactly
 from uncork.auditing.search.mixtures import balanced
 from uncork.auditing.search.space import Space
@@ -50,8 +53,11 @@ from uncork.core.class_ids import class_ids
 from uncork.core.head import Head
 from uncork.core.progress import Progress, progress_bar
 from uncork.domain import Domain
+from uncork.reach.bounds.packing import Tree, count_of
 from uncork.reach.bounds.planes import can_enumerate, depth, work_of
-from uncork.reach.bounds.rank import Cases, cases_bound, holds, own_head, rank_at
+from uncork.reach.bounds.rank import Cases, holds, own_head, rank_at
+from uncork.reach.hitting.branching import Hitting
+from uncork.reach.hitting.cores import Cores, Rivals
 from uncork.reach.limits import check_sizes
 from uncork.reach.searched_head import SearchedHead
 from uncork.reach.surface import Programme, Surface
@@ -74,10 +80,14 @@ _COLUMNS = 5  # widths: classes of a group that its vertex is chosen from
 _ROOM = 1e-8  # weight of the height in a vertex: what the proof has to spare for rounding
 _CHEAP = 1e-3  # what a class costs a vertex, where a scarce one costs 1
 _GROUP_BYTES = 64 << 20  # rows of groups solved in one go
-# Branching
-_BRANCHED = 4  # widths: heads of so few features are also branched on
-_NODES = 1500
-_ALL_NODES = 1 << 24  # cases of all classes of a call × classes of the head
+# Hitting sets
+_FEW_FEATURES = 4  # width of heads that going through all planes is for
+_RUNS = (24, 1 << 18, 4096)  # linear programmes for one class: at least, over width², at most
+_ALL_WORK = 1 << 37  # of all classes of a call
+_RUN = 1 << 20  # what a small programme takes, beside classes × features
+_DROPPED = 40  # classes left out at most where no place is asked about
+_DEEP = 100  # rank beyond which a wide head's class is asked about last, and only for a place
+_NARROW = 16
 # Planes
 _ALL_PLANES = 1 << 38  # of all classes of a call × classes of the head: some minutes
 # Proving
@@ -94,14 +104,19 @@ class BestRank:
     lower: np.ndarray  # (n,) int
     upper: np.ndarray  # (n,) int
     inputs: np.ndarray  # (n, latent): the rank there is `upper`
-    mixtures: list[list[Mixture]] = field(default_factory=list)  # disjoint, lower − 1 of them
+    mixtures: list[list[Mixture]] = field(default_factory=list)  # disjoint, or those of a tree
     cases: list[Cases | None] = field(default_factory=list)  # where these prove `lower` instead
     planes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))  # or all planes do
+    trees: list[Tree | None] = field(default_factory=list)  # or shares of the mixtures, by cases
     notes: tuple[str, ...] = ()  # why bounds differ, where a limit is the reason
 
     def by_planes(self, k: int) -> bool:
         """Whether the lower bound of the k-th class rests on going through all planes."""
         return bool(len(self.planes) and self.planes[k])
+
+    def tree(self, k: int) -> Tree | None:
+        """The tree that the lower bound of the k-th class rests on, if any."""
+        return self.trees[k] if self.trees else None
 
     def never_in_top(self, k: int) -> np.ndarray:
         """The classes proven never to be among the first k at any input."""
@@ -125,12 +140,14 @@ def best_rank(
     hints: np.ndarray | None = None,
     audit: Audit | None = None,
     jobs: int | None = None,
+    time_limit: float | None = None,
     progress: bool | Progress = False,
 ) -> BestRank:
     """Bounds on the best rank of each class over the domain.
 
     `top` asks only whether classes are ever in the top k, for one k or several: the search stops
-    once that is known. Ctrl-C raises `Interrupted` with the bounds so far. `hints` (n, latent) are
+    once that is known. Ctrl-C raises `Interrupted` with the bounds so far; after `time_limit`
+    seconds they are what is returned, and the notes say so. `hints` (n, latent) are
     inputs to begin at, such as those of `highest_probability`; an `audit` gives witnesses of
     argmaxable classes.
     """
@@ -140,11 +157,20 @@ def best_rank(
     backend = Backend(choose_backend("cpu", jobs).jobs, np.float64)
     with progress_bar(progress) as bar, np.errstate(all="ignore"):
         places = () if top is None else (top,) if isinstance(top, int) else tuple(top)
-        return _Ranks(head, domain, backend, bar).run(asked, places, hints, audit)
+        return _Ranks(head, domain, backend, bar, time_limit).run(asked, places, hints, audit)
 
 
 class _Ranks:
-    def __init__(self, head: Head, domain: Domain, backend: Backend, bar: Progress) -> None:
+    def __init__(
+        self,
+        head: Head,
+        domain: Domain,
+        backend: Backend,
+        bar: Progress,
+        time_limit: float | None = None,
+    ) -> None:
+        check_time_limit(time_limit)
+        self.until = np.inf if time_limit is None else time.monotonic() + time_limit
         self.head, self.domain, self.backend, self.bar = head, domain, backend, bar
         groups = equal_classes(head)
         self.space = Space(head, domain, backend, groups)
@@ -156,8 +182,11 @@ class _Ranks:
         self.programme: Programme | None = None
         self.lock = threading.Lock()
         self.stopped = threading.Event()
-        self.planes_left, self.nodes_left = _ALL_PLANES, _ALL_NODES
+        self.planes_left, self.work_left = _ALL_PLANES, _ALL_WORK
         self.without_planes = self.without_cases = 0  # classes that came after a limit
+        self.too_late = 0
+        least, over, most = _RUNS
+        self.runs = int(np.clip(over // max(1, self.space.width) ** 2, least, most))
 
     def run(
         self,
@@ -176,7 +205,7 @@ class _Ranks:
         upper = np.full(len(asked), self.head.classes + 1, dtype=np.int64)
         result = BestRank(
             asked, lower, upper, inputs, [[] for _ in asked], [None for _ in asked],
-            np.zeros(len(asked), dtype=bool),
+            np.zeros(len(asked), dtype=bool), [None for _ in asked],
         )  # fmt: skip
         self.bar.stage("best rank", len(asked))
         order = np.argsort(self.points[asked] @ _principal(self.points))
@@ -186,6 +215,9 @@ class _Ranks:
             for k in part.tolist():
                 if self.stopped.is_set():
                     return
+                if self._late():
+                    self._only_counted(result, k)
+                    continue
                 self._bound(result, k, places)
                 self.bar.advance(1)
 
@@ -207,13 +239,18 @@ class _Ranks:
                 f"{work_of(self.certifier):,} products for each, and all of them more than the "
                 f"limit of {_ALL_PLANES:,}"
             )
-        elif self.space.width <= _BRANCHED and self.without_planes:
+        elif self.space.width <= _FEW_FEATURES and self.without_planes:
             found.append(
                 f"{self.without_planes:,} have bounds only: going through all planes takes more "
                 "than the limit for one of them, or lengths matter"
             )
         if self.without_cases:
-            found.append(f"of {self.without_cases:,} not all cases were tried, which has a limit")
+            found.append(
+                f"of {self.without_cases:,} not all cases were tried: at most {self.runs:,} linear "
+                "programmes are solved for each, and all classes of one call have a limit too"
+            )
+        if self.too_late:
+            found.append(f"{self.too_late:,} came after the time limit")
         return tuple(found)
 
     def _bound(self, result: BestRank, k: int, places: tuple[int, ...]) -> None:
@@ -228,10 +265,20 @@ class _Ranks:
             most = min(most, max(places))
         if not _is_open(result, k, places):
             most = 1  # all that is asked is known: any proof that it is not first will do
-        dealer = _Dealer(self.space, self.points, t, equals)
+        hitting = self._hitting(result, k, equals)
         if result.planes[k]:  # exact from below, and the input is not found yet
-            self._branch(result, k, dealer, equals, most)
+            hitting.descend(int(result.lower[k]) - 1, _DROPPED)
+            self._take_input(result, k, hitting)
             return
+        shallow = self.space.width <= _NARROW or int(result.upper[k]) <= _DEEP
+        if _is_open(result, k, places) and shallow:
+            self._descend(result, k, places, hitting)
+            most = min(most, int(result.upper[k]) - 1)
+            if not _is_open(result, k, places):
+                most = 1
+        if most < 1:
+            return
+        dealer = _Dealer(self.space, self.points, t, equals)
         y = self.space.directions((result.inputs[k] - self._origin())[None])[0]
         count = max(1, min(most // _SHALLOW, int(self.head.classes / (_GROUP * self.space.width))))
         best = self._certified(t, dealer.disjoint(y, most, count))
@@ -240,12 +287,25 @@ class _Ranks:
         if not best:
             best = self._certified(t, self._deepest(t))
         result.mixtures[k], result.lower[k] = best, 1 + len(best)
-        if self.space.width > _BRANCHED or not _is_open(result, k, places):
+        narrow = bool(places) and self.space.width <= _FEW_FEATURES and _is_open(result, k, places)
+        if narrow and self._by_planes(result, k, equals, max(places)):
             return
-        if places and self._by_planes(result, k, equals, max(places)):
-            return
-        if _is_open(result, k, places):
-            self._branch(result, k, dealer, equals, most)
+        if _is_open(result, k, places) and (shallow or places):
+            if not shallow:  # mixtures were likelier to settle it
+                self._descend(result, k, places, hitting)
+            hitting.give(best)
+            self._close(result, k, places, hitting)
+
+    def _late(self) -> bool:
+        return time.monotonic() > self.until
+
+    def _only_counted(self, result: BestRank, k: int) -> None:
+        """What is known of a class at once: its rank at the input that is known."""
+        t = int(result.classes[k])
+        equals = self.equals.get(t, np.array([t]))
+        result.upper[k] = rank_at(self.certifier, t, result.inputs[k], equals)
+        with self.lock:
+            self.too_late += int(result.upper[k]) > 1
 
     def _by_planes(self, result: BestRank, k: int, equals: np.ndarray, enough: int | None) -> bool:
         """Both bounds exactly, where the features are few, or that so many are always at or above
@@ -291,38 +351,67 @@ class _Ranks:
             return []
         return [found]
 
-    def _branch(
-        self, result: BestRank, k: int, dealer: _Dealer, equals: np.ndarray, most: int
-    ) -> None:
-        """Bounds of a head of few features brought together by branching, as far as it goes."""
-        t = int(result.classes[k])
-        branching = _Branching(dealer, self.certifier, self.points, t, self._take_node)
-        while result.lower[k] < result.upper[k] and result.lower[k] <= most:
-            wanted = int(result.lower[k])
-            found = branching.run(wanted)
-            if isinstance(found, np.ndarray):
-                x = self.space.sharp_inputs(found[None])
-                x = x if self.space.lifted else self.backend.get(self.space.enter(x))
-                x = self._inside(self.space.with_fixed(x))
-                u = np.asarray(self.space.proposed(x), dtype=np.float64)[0]
-                rank = rank_at(self.certifier, t, u, equals)
-                if rank >= result.upper[k]:
-                    return
-                result.upper[k], result.inputs[k] = rank, u
-            elif found is None:
-                self.without_cases += self.nodes_left < 0
-                return
-            elif cases_bound(self.certifier, t, found) < wanted:
-                return
-            else:
-                result.cases[k], result.lower[k] = found, wanted + 1
-                result.mixtures[k] = []
+    def _hitting(self, result: BestRank, k: int, equals: np.ndarray) -> Hitting:
+        t, start = int(result.classes[k]), result.inputs[k]
+        rivals = Rivals(self.space, self.points, t, equals)
+        work = _RUN + self.head.classes * self.space.width
+        seen = 0
 
-    def _take_node(self) -> bool:
-        """Whether there is room for one more case in this call."""
-        with self.lock:
-            self.nodes_left -= self.head.classes
-            return self.nodes_left >= 0 and not self.stopped.is_set()
+        def more(runs: int) -> bool:
+            nonlocal seen
+            with self.lock:
+                self.work_left -= (runs - seen) * work
+            seen = runs
+            room = runs < self.runs and self.work_left > 0
+            return room and not (self.stopped.is_set() or self._late())
+
+        cores = Cores(rivals, np.argsort(-rivals.leads(start), kind="stable"))
+        return Hitting(cores, lambda m: _proven(self.certifier, self.points, t, m), more, start)
+
+    def _take_input(self, result: BestRank, k: int, hitting: Hitting) -> None:
+        """The best input of that search, counted rigorously, where it is better."""
+        t = int(result.classes[k])
+        equals = self.equals.get(t, np.array([t]))
+        rank = rank_at(self.certifier, t, hitting.input, equals)
+        if rank < result.upper[k]:
+            result.upper[k], result.inputs[k] = rank, hitting.input
+
+    def _descend(self, result: BestRank, k: int, places: tuple[int, ...], hitting: Hitting) -> None:
+        """A better input for one class: good enough for the places that are open, the first ones
+        first."""
+        if not places:
+            hitting.descend(0, _DROPPED)
+            self._take_input(result, k, hitting)
+        for place in sorted(places):
+            if result.lower[k] <= place < result.upper[k]:
+                hitting.descend(place - 1, place + place // 2)
+                self._take_input(result, k, hitting)
+
+    def _close(self, result: BestRank, k: int, places: tuple[int, ...], hitting: Hitting) -> None:
+        """Bounds of one class brought together by branching, as far as it goes."""
+        while _is_open(result, k, places):
+            wanted = int(result.lower[k])
+            answer = hitting.run(wanted)
+            self._take_tree(result, k, hitting)
+            if answer is False:
+                upper = int(result.upper[k])
+                self._take_input(result, k, hitting)
+                if result.upper[k] == upper:
+                    return
+            elif answer is None or result.lower[k] == wanted:
+                with self.lock:
+                    self.without_cases += _is_open(result, k, places)
+                return
+
+    def _take_tree(self, result: BestRank, k: int, hitting: Hitting) -> None:
+        proof = hitting.proof()
+        if proof is None or 1 + hitting.bound <= result.lower[k]:
+            return
+        mixtures, tree = proof  # every one of them is proven: what is left is counting
+        sets = {j: set(m.classes.tolist()) for j, m in enumerate(mixtures)}
+        least = count_of(tree, sets)
+        if least is not None and 1 + least > result.lower[k]:
+            result.mixtures[k], result.trees[k], result.lower[k] = mixtures, tree, 1 + least
 
     def _inside(self, x: np.ndarray) -> np.ndarray:
         return np.asarray(self.backend.get(self.space.clip(x)), dtype=np.float64)
@@ -353,7 +442,7 @@ class _Ranks:
                     np.where(np.abs(away).max(axis=1, keepdims=True) > 0, away, starts[0])
                 )
             for start, some in zip(starts[::-1], (shares, shares[:1]), strict=False):
-                for share in some:
+                for share in some if not self._late() else ():
                     search.run(start, share)
             if hints is not None:
                 search.consider(hints[part] - self._origin())
@@ -603,91 +692,6 @@ def _step_length(relative: np.ndarray) -> np.ndarray:
         wanted = np.maximum(length - slope / np.maximum(curve, 1e-300), 1e-3 * length)
         length = np.minimum(np.minimum(wanted, 8 * length), limit)
     return length
-
-
-class _TooLarge(Exception):
-    pass
-
-
-class _Branching:
-    """The cases of one class; they stay from one depth to the next."""
-
-    def __init__(
-        self,
-        dealer: _Dealer,
-        certifier: Certifier,
-        points: np.ndarray,
-        t: int,
-        more: Callable[[], bool],
-    ) -> None:
-        self.dealer, self.certifier, self.points, self.t = dealer, certifier, points, t
-        self.more = more  # whether another case may be tried
-        self.known: Cases = {}
-        self.deep: dict[frozenset[int], int] = {}
-
-    def run(self, depth: int) -> Cases | np.ndarray | None:
-        """Cases that prove `depth` classes at or above t everywhere; or a direction (width,) at
-        which fewer are; or None where neither was found within the limit."""
-        try:
-            direction = self._grow(frozenset(), depth)
-        except _TooLarge:
-            return None
-        return dict(self.known) if direction is None else direction
-
-    def _grow(self, left_out: frozenset[int], depth: int) -> np.ndarray | None:
-        """Find mixtures for all cases from here on; or a direction at which only classes left out
-        are above t."""
-        if self.deep.get(left_out, 0) >= depth:
-            return None
-        if left_out not in self.known:
-            if len(self.known) >= _NODES or not self.more():
-                raise _TooLarge
-            found = _vertex(self.dealer, left_out)
-            if isinstance(found, np.ndarray):
-                return found
-            held = None if found is None else _proven(self.certifier, self.points, self.t, found)
-            if held is None:
-                raise _TooLarge
-            self.known[left_out] = held
-        if depth > 1:
-            for i in self.known[left_out].classes.tolist():
-                direction = self._grow(left_out | {i}, depth - 1)
-                if direction is not None:
-                    return direction
-        self.deep[left_out] = depth
-        return None
-
-
-def _vertex(dealer: _Dealer, left_out: frozenset[int]) -> Mixture | np.ndarray | None:
-    """A mixture of few classes other than those left out, or a direction that separates t.
-
-    max r   s.t.   a_k·y + r ≤ 0,   sides·y ≤ 0,   −1 ≤ y ≤ 1,   r ≤ 1
-    """
-    from scipy.optimize import linprog
-
-    rest = np.flatnonzero(~np.isin(dealer.others, list(left_out)))
-    for i in dealer.same.tolist():
-        if i not in left_out:
-            return Mixture(np.array([i]), np.ones(1))
-    rows = np.concatenate([dealer.unit[rest], dealer.extra])
-    slack = np.ones(len(rows))
-    slack[len(rest) : len(rest) + len(dealer.sides)] = 0.0
-    width = rows.shape[1]
-    solved = linprog(
-        np.append(np.zeros(width), -1.0), A_ub=np.column_stack([rows, slack]),
-        b_ub=np.zeros(len(rows)), bounds=[(-1, 1)] * width + [(None, 1)], method="highs-ds",
-    )  # fmt: skip
-    if solved.status != 0:
-        return None
-    if solved.x[-1] > 1e-10:
-        return np.asarray(solved.x[:-1])
-    duals = np.maximum(-solved.ineqlin.marginals, 0.0)[: len(rest)]
-    chosen = np.flatnonzero(duals > 1e-12)
-    if not len(chosen):
-        return None
-    shares = duals[chosen] / dealer.lengths[rest[chosen]]
-    order = np.argsort(dealer.others[rest[chosen]])
-    return Mixture(dealer.others[rest[chosen]][order], (shares / shares.sum())[order])
 
 
 def _proven(certifier: Certifier, points: np.ndarray, t: int, mixture: Mixture) -> Mixture | None:

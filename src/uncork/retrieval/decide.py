@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -21,6 +22,8 @@ from uncork.retrieval.result import Own, Retrieval, SetProof, TopSet
 from uncork.retrieval.verify import verify_retrieval
 
 _CHUNK = 256
+_EVERY = 30.0  # seconds between checkpoints, at least
+_SHARE = 20  # and so many times what one takes
 _NOT_REACHED = "it was interrupted before anything was proven"
 
 
@@ -35,6 +38,7 @@ def retrieve(
     time_limit: float | None = None,
     progress: bool | Progress = False,
     resume: Retrieval | None = None,
+    checkpoint: Callable[[Retrieval], None] | None = None,
 ) -> Retrieval:
     """Decide for every query whether some vector of the domain (any vector, unless given) ranks its
     relevant items before all others, and bound how many of them can be among the first k.
@@ -43,6 +47,7 @@ def retrieve(
     possible. Every verdict and bound has passed the certifier. `time_limit` (seconds of search)
     leaves the rest undecided, and Ctrl-C raises `Interrupted` with what was decided; `resume`
     continues an earlier retrieval of the same items, domain and k, whose proofs are checked first.
+    `checkpoint` is handed what is decided so far, every half minute or so.
     """
     check_time_limit(time_limit)
     if k < 1:
@@ -59,7 +64,7 @@ def retrieve(
             f"{items.features}), one for each query"
         )
     with progress_bar(progress) as bar, threadpool_limits(limits=jobs):
-        run = _Run(items, judgements, k, domain, queries, time_limit, bar)
+        run = _Run(items, judgements, k, domain, queries, time_limit, bar, checkpoint)
         if resume is not None:
             run.take_over(resume)
         return run.run()
@@ -83,7 +88,10 @@ class _Run:
         queries: np.ndarray | None,
         time_limit: float | None,
         bar: Progress,
+        checkpoint: Callable[[Retrieval], None] | None,
     ) -> None:
+        self.checkpoint, self.next = checkpoint, time.perf_counter() + _EVERY
+        self.own: Own | None = None
         self.started = time.perf_counter()
         self.items, self.judgements, self.k, self.domain = items, judgements, k, domain
         self.queries, self.time_limit, self.bar = queries, time_limit, bar
@@ -123,9 +131,8 @@ class _Run:
                 )  # fmt: skip
 
     def run(self) -> Retrieval:
-        own = None
         try:
-            own = self._own()
+            self.own = own = self._own()
             begun = time.perf_counter()
             self._decide(own)
             self.seconds["search"] = time.perf_counter() - begun
@@ -134,9 +141,20 @@ class _Run:
             self.seconds["places"] = time.perf_counter() - begun
         except KeyboardInterrupt:
             self._settle()
-            raise Interrupted(self._result(own)) from None
+            raise Interrupted(self._result(self.own)) from None
         self.seconds["total"] = time.perf_counter() - self.started
         return self._result(own)
+
+    def _advance(self, count: int) -> None:
+        """So many steps are done; what is known may be worth saving."""
+        self.bar.advance(count)
+        begun = time.perf_counter()
+        if self.checkpoint is None or begun < self.next:
+            return
+        self._settle()
+        self.checkpoint(self._result(self.own))
+        now = time.perf_counter()
+        self.next = now + max(_EVERY, _SHARE * (now - begun))
 
     def _late(self) -> bool:
         limit = math.inf if self.time_limit is None else self.time_limit
@@ -175,8 +193,13 @@ class _Run:
         def watch(at: int, u: np.ndarray, seen: Seen) -> None:
             self._watch(left[at], u, seen)
 
+        def take(count: int) -> None:
+            for n, decision in zip(left, found, strict=False):
+                decisions[n] = decision
+            self._advance(count)
+
         try:
-            self.engine.ask(asked, self._late, self.bar.advance, watch, found)
+            self.engine.ask(asked, self._late, take, watch, found)
         finally:
             for n, decision in zip(left, found, strict=False):
                 decisions[n] = decision
@@ -206,7 +229,7 @@ class _Run:
         self._settle()
         open_ = [n for n in left if self.places[n].lower < self.places[n].upper]
         sets = [(np.array(self.sets[n]), self.places[n], self.decisions[n].proof) for n in open_]
-        search.bound(sets, self.bar.advance)
+        search.bound(sets, self._advance)
 
     def _result(self, own: Own | None) -> Retrieval:
         count = len(self.judgements)

@@ -60,6 +60,8 @@ def holds(certifier: Certifier, t: int, mixture: Mixture) -> bool:
         return False
     if mixture.bulk == 0:
         return certifier.mixture(t, mixture) >= 0
+    if not (mixture.classes != t).any():  # beside itself it has nobody
+        return False
     part, members = own_head(certifier, t, mixture)
     local = replace(mixture, classes=np.searchsorted(members[:-1], mixture.classes))
     return Certifier(part, certifier.domain).mixture(len(members) - 1, local) >= 0
