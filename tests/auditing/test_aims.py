@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import lsq_linear
 
 import uncork
 from uncork.auditing.backend import Backend
@@ -111,3 +112,26 @@ def test_the_mixture_of_a_programme_leaves_a_share_to_the_mean_where_it_can() ->
         assert mixture is not None
         assert mixture.bulk > 0
         assert certifier.mixture(t, mixture) > 0
+
+
+@pytest.mark.parametrize("domain", [uncork.Box(0, np.inf), uncork.Box(-0.5, 1)], ids=str)
+def test_a_few_rounds_lead_to_the_input_of_the_box_nearest_in_the_rows_metric(
+    domain: uncork.Box,
+) -> None:
+    head = made_head(400, 24)
+    head = head.replace(weight=head.weight @ np.random.default_rng(1).standard_normal((24, 24)))
+    space = Space(head, domain, Backend(1, np.float64))
+    wanted = 2 * np.random.default_rng(2).standard_normal((20, 24))
+    rows = head.weight.astype(float) - head.weight.astype(float).mean(axis=0)
+
+    def missed(inputs: np.ndarray) -> np.ndarray:
+        return np.linalg.norm((inputs - wanted) @ rows.T, axis=1)
+
+    nearest = [lsq_linear(rows, rows @ x, bounds=domain.bounds(24), tol=1e-12).x for x in wanted]
+    found = space.projected(wanted, 30)
+    assert domain.contains(found).all()
+    assert (missed(found) <= 1.02 * missed(np.array(nearest))).all()
+    clipped = missed(np.clip(wanted, *domain.bounds(24)))
+    least = missed(np.array(nearest))
+    gained = (clipped - missed(space.projected(wanted, 4))).sum() / (clipped - least).sum()
+    assert gained > 0.9

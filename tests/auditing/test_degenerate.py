@@ -161,6 +161,19 @@ def test_a_feature_that_is_always_zero_changes_nothing() -> None:
     assert found == [A if corner else U for corner in is_corner(points, 3)]
 
 
+@pytest.mark.parametrize("scale", [1e-47, 1e-50, 1e-55, 1e-59, 1e50, 1e59])
+@pytest.mark.parametrize("feature", [1.0, 1e-5])
+def test_what_is_proven_of_tiny_and_huge_weights_can_be_verified(
+    scale: float, feature: float
+) -> None:
+    """The bulk's matrix is found by whoever verifies, from squares of the weights."""
+    lost = 0
+    for seed in range(30):
+        weight = np.random.default_rng(seed).standard_normal((7, 2)) * [1.0, feature]
+        lost += verdicts(Head(weight * scale)).count(U)
+    assert lost > 30
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e30, 1e-290, 1e290, 2.0**-1060])
 @pytest.mark.parametrize("domain", [Box(100), Unbounded()], ids=str)
 def test_the_scale_of_the_weights_changes_nothing(scale: float, domain: Box | Unbounded) -> None:
@@ -180,3 +193,45 @@ def test_rows_far_apart_in_magnitude_are_told_apart() -> None:
     small = np.array([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0]]) * 1e-30
     head = Head(np.vstack([small, [[0.0, 1e30], [0.0, -1e30]]]), domain=Unbounded())
     assert verdicts(head) == expected(head)
+
+
+@pytest.mark.parametrize("domain", [Box(100), Box(0, np.inf), Box(-0.5, 6), Unbounded()], ids=str)
+@pytest.mark.parametrize("faint", [1e-30, 1e-14])
+def test_features_that_change_hardly_anything_are_not_in_the_way(
+    domain: Box | Unbounded, faint: float
+) -> None:
+    """As a face model's head has them: beside them every class is as easy as without."""
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((400, 60))
+    weight[:, ::3] *= faint
+    head = Head(weight.astype(np.float32), 0.3 * rng.standard_normal(400), domain=domain)
+    found = audit(head, device="cpu", jobs=1, time_limit=60)
+    assert len(found.argmaxable) == 400
+    assert verify(found, head, jobs=1).ok
+
+
+@pytest.mark.parametrize("domain", [Box(100), Box(0, np.inf), Unbounded()], ids=str)
+def test_a_class_that_wins_only_by_a_faint_feature_is_found(domain: Box | Unbounded) -> None:
+    """Midway between two others but for 1e-20 in one of 21 features."""
+    rng = np.random.default_rng(0)
+    weight = rng.integers(-8, 9, (30, 21)).astype(float)
+    weight[:, -1] = 0.0
+    weight[-1] = (weight[0] + weight[1]) / 2
+    assert verdicts(Head(weight, domain=domain))[-1] == U
+    weight[-1, -1] = 2.0**-66
+    assert verdicts(Head(weight, domain=domain))[-1] == A
+
+
+def test_rows_that_overflow_on_the_way_to_the_linear_programme_stop_no_audit() -> None:
+    rng = np.random.default_rng(60543)
+    features, classes = int(rng.integers(17, 22)), int(rng.integers(2, 13))
+    rng.integers(15)
+    signs = rng.integers(-1, 2, (classes, features))
+    weight = signs * 1e308 * rng.choice([1.0, 1.5], size=(classes, features))
+    weight *= 10.0 ** -rng.choice([0, 0, 0, 14, 30], size=features)
+    bias = None if rng.random() < 0.4 else rng.choice([0, 0.5, -1, 1e-20, 3], size=classes)
+    low = rng.choice([-np.inf, 0, -1, -100, -0.2784, 0.5], size=features)
+    endless = rng.random(features) < 0.4
+    high = np.maximum(low, -1) + rng.choice([0, 0.5, 6, 100], size=features)
+    head = Head(weight, bias, domain=Box(low, np.where(endless, np.inf, high)))
+    verdicts(head)

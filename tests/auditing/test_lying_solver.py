@@ -250,7 +250,7 @@ def test_noise_from_the_linear_programme(
 ) -> None:
     rng = noise(seed)
 
-    def lie(space: Any, t: int) -> tuple[np.ndarray, Mixture, np.ndarray]:
+    def lie(space: Any, t: int, stop: Any) -> tuple[np.ndarray, Mixture, np.ndarray]:
         x = rng.standard_normal(head.features) * 10
         return x, noisy_mixture(head, t, rng), rng.integers(0, head.classes, 3)
 
@@ -268,7 +268,7 @@ def test_noise_from_exact_arithmetic(
     def lie(head: Head, domain: Domain, t: int, *_: Any, **__: Any) -> Witness | Mixture:
         return noisy_witness(head, rng) if rng.random() < 0.5 else noisy_mixture(head, t, rng)
 
-    monkeypatch.setattr(rows, "decide_by_rows", lambda space, t: (None, None, np.empty(0, int)))
+    monkeypatch.setattr(rows, "decide_by_rows", lambda *_: (None, None, np.empty(0, int)))
     monkeypatch.setattr(exact, "decide_exactly", lie)
     only_rows(monkeypatch)
     check(head)
@@ -280,7 +280,7 @@ def test_solvers_that_give_up_leave_classes_undecided_with_a_reason(
     def give_up(*_: Any, **__: Any) -> None:
         raise Limit
 
-    monkeypatch.setattr(rows, "decide_by_rows", lambda space, t: (None, None, np.empty(0, int)))
+    monkeypatch.setattr(rows, "decide_by_rows", lambda *_: (None, None, np.empty(0, int)))
     monkeypatch.setattr(exact, "decide_exactly", give_up)
     only_rows(monkeypatch)
     found = check(head)

@@ -89,7 +89,7 @@ def test_the_floats_decide_nearly_all_of_a_larger_head_in_a_ball_that_cuts_regio
     head = Head(rng.standard_normal((800, 12)), 2 * rng.standard_normal(800), domain=Ball(1.0))
     one_by_one: list[int] = []
 
-    def count(space: Any, t: int) -> tuple[None, None, list[int]]:
+    def count(space: Any, t: int, stop: Any) -> tuple[None, None, list[int]]:
         one_by_one.append(t)
         return None, None, []
 

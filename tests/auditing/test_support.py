@@ -73,7 +73,7 @@ def test_where_all_classes_tie_at_zero_floats_still_decide(
     head = Head(0.3 * rng.standard_normal((600, 9)) + 0.1, domain=domain)
     one_by_one: list[int] = []
 
-    def count(space: Any, t: int) -> tuple[None, None, list[int]]:
+    def count(space: Any, t: int, stop: Any) -> tuple[None, None, list[int]]:
         one_by_one.append(t)
         return None, None, []
 

@@ -9,6 +9,7 @@ from uncork import Box, Domain, Head, audit, verify
 from uncork.auditing.backend import Backend
 from uncork.auditing.search import centre
 from uncork.auditing.search.centre import Sides, WorkingSets, plans
+from uncork.auditing.search.mixtures import balanced
 from uncork.auditing.search.space import Space
 from uncork.domain import Image
 
@@ -56,3 +57,20 @@ def test_scores_leave_out_what_no_class_sees() -> None:
     assert np.allclose(space.scores(y), y @ space.points.T, atol=1e-4)
     part = slice(100, 200)
     assert np.array_equal(space.scores(y, part), space.scores(y)[:, part])
+
+
+def test_weights_that_nothing_balances_are_not_called_a_mixture() -> None:
+    """All rows on one side: steps may shrink the weights and never end."""
+    backend = Backend(1, np.float64)
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        width = int(rng.integers(3, 12))
+        rows = rng.standard_normal((1, int(rng.integers(width, 4 * width)), width))
+        rows[:, :, 0] = 0.1 * np.abs(rows[:, :, 0]) + 0.01
+        rows /= np.linalg.norm(rows, axis=2, keepdims=True)
+        weights = rng.uniform(0.1, 1, rows.shape[:2]) ** int(rng.integers(1, 6))
+        assert not balanced(backend, rows, weights)[1].any()
+        both = np.concatenate([rows, -rows], axis=1)
+        found, good = balanced(backend, both, np.tile(weights, 2) + 0.1)
+        assert good.all()
+        assert np.abs(found[0] @ both[0]).max() < 1e-13

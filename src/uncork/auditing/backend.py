@@ -40,6 +40,7 @@ class Backend(Device):
     xp: Any = numpy_namespace
     chunk_bytes = 64 << 20  # first guesses held at a time
     block_bytes = 16 << 20  # scores made at a time by one thread: within reach of the caches
+    cache_bytes = 512 << 10  # inputs that are gone over many times in a row
     solve_bytes = 16 << 20  # working sets held at a time by one thread
     again_bytes = 1 << 30  # points that may be held a second time, in other coordinates
 
@@ -61,6 +62,10 @@ class Backend(Device):
         one."""
         lower = np.linalg.cholesky(matrix)
         return lower, np.tril(np.linalg.inv(lower))
+
+    def triangle(self, rows: Any) -> Any:
+        """R of rows = QR, in the rows' own type: (n, d) → (min(n, d), d)."""
+        return np.linalg.qr(rows, mode="r")
 
     def matmul(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """A product of matrices that lie here, made where products are made."""
@@ -119,6 +124,7 @@ class TorchBackend(Backend):
     single = False
     chunk_bytes = 1 << 30
     block_bytes = 2 << 30
+    cache_bytes = 1 << 30
     solve_bytes = 8 << 30
     again_bytes = 16 << 30
     panel = 16384
@@ -221,6 +227,9 @@ class TorchBackend(Backend):
         one = self.torch.eye(len(matrix), dtype=lower.dtype, device=lower.device)
         inverse = self.torch.linalg.solve_triangular(lower, one, upper=False)
         return self.get(lower), self.get(inverse)
+
+    def triangle(self, rows: Any) -> Any:
+        return self.torch.linalg.qr(rows, mode="r").R
 
     def largest(self, values: Any, count: int) -> Any:
         return self.torch.topk(values, min(count, values.shape[1]), dim=1, sorted=False).indices

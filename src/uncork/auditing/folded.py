@@ -6,6 +6,7 @@ What is found there is only proposed. What is proven is proven of the head itsel
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy as np
 from uncork.auditing.certify.products import Device
 from uncork.core.head import Head
 from uncork.domain.affine import Affine, Constants
+
+_HELD_BYTES = 32 << 20  # of folded rows that are kept
 
 
 class Folded:
@@ -47,12 +50,29 @@ class Folded:
         return self.view.linear(directions) * self.unit
 
     def take(self, classes: np.ndarray) -> np.ndarray:
+        if self._rows is not None:
+            return np.asarray(self._rows[classes])
         rows: np.ndarray = self.fold(self.head.take(classes), _HOST)
         return rows
 
     def blocks(self, rows: int) -> Iterator[tuple[int, np.ndarray]]:
-        for start, block in self.head.blocks(rows):
-            yield start, self.fold(block, _HOST)
+        if self._rows is None:
+            for start, block in self.head.blocks(rows):
+                yield start, self.fold(block, _HOST)
+            return
+        for start in range(0, self.classes, rows):
+            yield start, self._rows[start : start + rows]
+
+    @cached_property
+    def _rows(self) -> np.ndarray | None:
+        """All rows (C, latent), read-only, where they are few enough to be folded only once."""
+        if 8 * self.classes * self.features > _HELD_BYTES:
+            return None
+        rows = np.empty((self.classes, self.features))
+        for start, block in self.head.blocks(_HOST.rows):
+            rows[start : start + len(block)] = self.fold(block, _HOST)
+        rows.flags.writeable = False
+        return rows
 
 
 _HOST = Device()

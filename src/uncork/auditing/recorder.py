@@ -206,8 +206,8 @@ class Recorder:
         parts = [slice(start, start + step) for start in range(0, len(classes), step)]
         with self.backend.threads() as over:
             margins = np.concatenate(list(over(check, parts)))
-        for k in np.flatnonzero(margins > 0).tolist():
-            self.proofs.set_input(int(classes[k]), inputs[k].copy(), float(margins[k]))
+        good = np.flatnonzero(margins > 0)
+        self.proofs.set_inputs(classes[good], inputs[good], margins[good])
         return np.flatnonzero(~(margins > 0))
 
     def propose_exact(self, t: int, witness: Witness) -> None:

@@ -192,6 +192,11 @@ class _Run:
         if self.resume is not None:
             self._take_over(self.resume)
         self.space = Space(self.head, self.domain, self.backend, proofs.groups)
+        self.later: Space | None = None  # for what this one leaves undecided
+        clearer = self.space.without_faint()
+        if clearer is not None:
+            self.later = self.space
+            self.space = Space(self.head, clearer, self.backend, proofs.groups)
         self.recorder.use_formula(self.space)
         self.certifier.proposed_root = self.space.root
         self.seconds["prepare"] += time.perf_counter() - begun
@@ -199,13 +204,20 @@ class _Run:
     def _search(self) -> None:
         """Every proposer in turn, for the classes that those before it left undecided."""
         self.to_decide = self._asked_first()
+        self.shown = ""
+        everyone = proposers(self.options.algorithm, self.options.approximate)
+        if self.later is not None:
+            self._go_through([p for p in everyone if p.uses_space])
+            self.space, self.later = self.later, None
+        self._go_through(everyone)
+
+    def _go_through(self, everyone: Iterable[Proposer]) -> None:
         search = Search(
             self.head, self.domain, self._late, self._seconds_left, self._still_undecided,
             self.options.reflections, self.options.exact_seconds,
             formula=self.recorder.guess is not None,
         )  # fmt: skip
-        self.shown = ""
-        for proposer in proposers(self.options.algorithm, self.options.approximate):
+        for proposer in everyone:
             classes = self._wanted()
             # Screening begins however late it is: a run that is resumed should get further.
             if not len(classes) or (proposer.stage == "decide" and self._late()):

@@ -255,7 +255,8 @@ class Products:
         inputs = xp.concat([x.astype(dtype) if single else x, beside], axis=1)
         extra = put(self._columns(single))
         centre = put(self.centre)
-        grouped = [(k, i) for k, t in enumerate(classes.tolist()) for i in groups.get(t, ())]
+        ids = classes.tolist() if groups else []
+        grouped = [(k, i) for k, t in enumerate(ids) for i in groups.get(t, ())]
         best = put(np.full(len(classes), -np.inf, dtype=dtype))
         for start, block in self.device.blocks(self.head):
             stop = start + block.shape[0]

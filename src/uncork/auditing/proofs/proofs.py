@@ -101,10 +101,10 @@ class Proofs:
         self.scales[classes] = scales
         self.margins[classes] = margins
 
-    def set_input(self, t: int, x: np.ndarray, margin: float) -> None:
-        self.verdicts[t] = Verdict.ARGMAXABLE
-        self.inputs[t] = x
-        self.margins[t] = margin
+    def set_inputs(self, classes: np.ndarray, inputs: np.ndarray, margins: np.ndarray) -> None:
+        self.verdicts[classes] = Verdict.ARGMAXABLE
+        self.inputs.update(zip(classes.tolist(), inputs, strict=True))
+        self.margins[classes] = margins
 
     def set_exact(self, t: int, witness: Witness, margin: float) -> None:
         self.verdicts[t] = Verdict.ARGMAXABLE

@@ -21,7 +21,7 @@ from uncork.auditing.search.space import Space
 
 _SHARES = (0.25, 0.0625)  # of the largest length that fits, where lengths matter
 _LENGTHS = (3.0, 1.0, 10.0, 100.0)  # in units of the bias
-_ROUNDS = 10  # towards the input nearest to such a guess
+_ROUNDS = 4  # towards the input nearest to such a guess
 
 
 def first_inputs(space: Space, classes: np.ndarray, share: float = 1.0) -> Any:

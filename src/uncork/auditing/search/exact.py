@@ -67,7 +67,7 @@ def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Propo
         yield Mixtures([(t, found)]) if isinstance(found, Mixture) else ExactWitness(t, found)
 
 
-PROPOSER = Proposer("exact", "decide", propose, "exactly")
+PROPOSER = Proposer("exact", "decide", propose, "exactly", uses_space=False)
 
 
 def decide_exactly(

@@ -9,6 +9,7 @@ import numpy as np
 from uncork.auditing.backend import Backend
 from uncork.auditing.proofs.verdict import Mixture
 
+_BALANCED = 1e-5  # what rounding leaves is far less, and what no step brings down far more
 _FEWER = (0.5, 0.7, 0.7)  # shares of the rows kept, tried one after the other
 
 
@@ -27,7 +28,7 @@ def mixtures_from_duals(
     xp = backend.xp
     count = ids.shape[1]
     weights, good = balanced(backend, rows, xp.where(duals > 0, duals, xp.zeros_like(duals)))
-    for share in _FEWER:
+    for share in _FEWER if bool(xp.any(good)) else ():
         fewer = _without_smallest(backend, weights, ids, rows.shape[2] + 1, share)
         fewer, fine = balanced(backend, rows, fewer)
         weights = xp.where((good & fine)[:, None], fewer, weights)
@@ -77,9 +78,12 @@ def balanced(backend: Backend, rows: Any, weights: Any) -> tuple[Any, Any]:
     xp = backend.xp
     good = xp.all(xp.isfinite(weights), axis=1)
     turned = rows.swapaxes(1, 2)
-    for _ in range(4):
+    for left in reversed(range(5)):
         residual = (turned @ weights[:, :, None])[:, :, 0]
-        off = xp.max(xp.abs(residual), axis=1) > 1e-15 * xp.sum(weights, axis=1)
+        off = xp.max(xp.abs(residual), axis=1) / xp.sum(weights, axis=1)
+        if not left:
+            return weights, good & (off < _BALANCED)
+        off = off > 1e-15
         if not bool(xp.any(off & good)):
             break
         scaled = rows * weights[:, :, None]

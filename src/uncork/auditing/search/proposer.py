@@ -114,3 +114,4 @@ class Proposer:
     title: str = ""  # what progress calls it, where it is a stage of its own there
     # Until it is done, if known; none where it has nothing to do.
     steps: Callable[[np.ndarray, Space], int | None] = _one_a_class
+    uses_space: bool = True  # whether another space may lead it to more

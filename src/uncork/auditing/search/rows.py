@@ -9,7 +9,7 @@ answer proposes: a positive r an input, a vanishing one the duals of a mixture.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +33,7 @@ def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Propo
         if search.late():
             return
         try:
-            x, mixture, search.rivals[t] = decide_by_rows(space, t)
+            x, mixture, search.rivals[t] = decide_by_rows(space, t, search.late)
         except ImportError:  # no HiGHS here: exact arithmetic finds its own rows
             return
         one = np.array([t])
@@ -47,8 +47,11 @@ def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Propo
 PROPOSER = Proposer("rows", "decide", propose)
 
 
-def decide_by_rows(space: Space, t: int) -> tuple[np.ndarray | None, Mixture | None, np.ndarray]:
-    """An input that should win, or a mixture, or neither; and the classes that mattered."""
+def decide_by_rows(
+    space: Space, t: int, stop: Callable[[], bool] = bool
+) -> tuple[np.ndarray | None, Mixture | None, np.ndarray]:
+    """An input that should win, or a mixture, or neither; and the classes that mattered. `stop` is
+    asked between rounds and ends the work early."""
     points = _Points(space)
     own = points.of(np.array([t]))[0]
     solver = _solver(space.width)
@@ -75,6 +78,8 @@ def decide_by_rows(space: Space, t: int) -> tuple[np.ndarray | None, Mixture | N
         add(_unit(points.of(np.array([i]))[0] - own), int(i), 1.0)
     added_sides: set[int] = set()
     for _ in range(_ROUNDS):
+        if stop():
+            break
         solver.run()
         if "Optimal" not in str(solver.getModelStatus()):
             break
@@ -185,6 +190,8 @@ def _deepest(rows: np.ndarray, spare: np.ndarray) -> np.ndarray | None:
     """
     from scipy.optimize import linprog
 
+    if not np.isfinite(rows).all():  # sides of a box, where weights are near the end of the range
+        return None
     balance = np.column_stack(
         [np.vstack([rows.T, np.ones(len(rows))]), np.zeros(rows.shape[1] + 1)]
     )

@@ -21,8 +21,9 @@ _NARROW = 256  # features up to which a class that is left takes factorisations 
 _DECIDING = 100.0  # times the width squared: products of one row that deciding a class is worth
 _LOOK = (3, 16)  # reflections over which it is seen whether they pay: at least, at most
 _SAMPLE = (48, 128, 32)  # classes that kinds of guesses are tried on: at least, at most, one of
-_ENOUGH = 0.9  # of them that a kind wins for, and no other is tried before it
-_AFTER = 6  # rounds towards the input of the box nearest to one that was reflected
+_ENOUGH = 0.97  # of them that a kind wins for, and no other is tried before it
+_NEARLY_ALL = 0.9  # of them that a kind wins for, and the certifier is to tell for the rest
+_AFTER = 3  # rounds towards the input of the box nearest to one that was reflected
 
 
 def winners(space: Space, y: Any) -> np.ndarray:
@@ -64,7 +65,7 @@ def propose(space: Space, classes: np.ndarray, search: Search) -> Iterator[Propo
         if aim is None:
             break
         kinds = [other for other in kinds if other is not aim]
-        yield from screening.guess(aim, search if share >= _ENOUGH else None)
+        yield from screening.guess(aim, search if share >= _NEARLY_ALL else None)
     freed: list[int] = []
     while len(screening.live) and not search.late():
         if search.patience is None:

@@ -39,6 +39,9 @@ _MOST_UNSEEN = 4096  # features, beyond which directions that no row sees are no
 _EVEN = 4  # sides up to this many times as far as others count as a cube around zero
 _ROUNDING = 2.0**-52  # of each term of a mean, as a share of it
 _STILL = 1e-3  # a step of this share of the inputs, after which they are near enough
+_STIFF, _BEYOND = 0.05, 1.6  # ρ of the way to the nearest input, and how far each step is taken
+_FEW = 16  # features
+_FAINT = 1e-12  # of what other features change, at most
 _INSIDE = 1 - 1e-6  # rounding to float32 must not leave the domain
 
 
@@ -77,6 +80,7 @@ class Space:
         directed = self.domain.is_cone or self.outline.surrounds_zero
         self.lifted = not (constant_bias and directed)
         self.centre = self._mean()
+        self.spread = np.zeros(self.features)  # how much rows vary in each feature
         self._round = False  # whether the rows' correlation is far from singular
         self.to_input, self.from_input = self._whitening()  # K (k, d), and y_x = x @ (d, k)
         self.bias_centre = float(bias.mean())
@@ -110,6 +114,7 @@ class Space:
         # What varies less than the mean's own rounding does not vary.
         still = scale <= _ROUNDING * self.head.classes * np.abs(self.centre * self._unit)
         covariance[still, :] = covariance[:, still] = 0.0
+        self.spread = np.where(still, 0.0, scale)
         scale[still] = 1.0
         correlation = covariance / scale / scale[:, None]
         try:
@@ -127,7 +132,10 @@ class Space:
         classifier of text has a few rows, and features by the hundred thousand."""
         away = np.concatenate([self.backend.get(block) for block in self._centred()])
         away /= np.sqrt(self.head.classes)
-        scale = np.sqrt(np.einsum("ij,ij->j", away, away))
+        largest = np.abs(away).max(axis=0, initial=0.0)  # its square may underflow
+        scale = np.where(largest > 0, largest, 1.0)
+        scale = scale * np.linalg.norm(away / scale, axis=0)
+        self.spread = scale.copy()
         scale[scale == 0] = 1.0
         _, root, vectors = np.linalg.svd(away / scale, full_matrices=False)
         return self._on_span(root**2, vectors.T, scale)
@@ -200,7 +208,9 @@ class Space:
         moved for searching, or where whoever verifies might not find a K that is as good."""
         moved = self.origin is not None or not np.isnan(self.fixed).all()
         moved = moved or (isinstance(self.head, Folded) and self.head.unit != 1)
-        if moved or not self._round or not 1e-60 < self._unit.max() < 1e60:
+        # Their squares: whoever verifies looks at the covariance as it is.
+        least = self.spread.min() / self._unit.max()
+        if moved or not self._round or not (least > 1e-48 and self._unit.max() > 1e-60):
             return None
         return self.to_input[: len(self._whiten)]
 
@@ -344,53 +354,62 @@ class Space:
                 xp.ones_like(norm), limit / xp.maximum(norm, xp.full_like(norm, 1e-30))
             )
         if outline.has_sides:
-            lower, upper = outline.lower, outline.upper
-            put = self.backend.asarray
-            x = xp.minimum(xp.maximum(x, put(_shrunk(lower, upper))), put(-_shrunk(-upper, -lower)))
+            lower, upper = (self.backend.asarray(bound) for bound in self._shrunk_bounds)
+            x = xp.minimum(xp.maximum(x, lower), upper)
         return x
+
+    @cached_property
+    def _shrunk_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """The outline's sides, a hair inside: (d,), (d,)."""
+        lower, upper = self.outline.lower, self.outline.upper
+        return _shrunk(lower, upper), -_shrunk(-upper, -lower)
 
     def projected(self, x: Any, rounds: int) -> Any:
         """The input of the box nearest to each, in the metric of the rows, nearly, a hair inside.
 
         What is cut off at a side then moves the other features too: the logits stay as near as they
-        can to those that were wanted. Accelerated projected gradients, where a clip alone would be
-        one step of them.
+        can to those that were wanted.
         """
+        backend = self.backend
+        step = max(64, backend.cache_bytes // (self.features * self.points.itemsize))
+        if x.shape[0] <= step:
+            return self._projected(x, rounds)
+        parts = [self._projected(x[k : k + step], rounds) for k in range(0, x.shape[0], step)]
+        return backend.xp.concat(parts, axis=0)
+
+    def _projected(self, x: Any, rounds: int) -> Any:
+        """By the alternating direction method of multipliers: a step towards what is wanted, a clip
+        to the box, and what clipping has taken so far is asked for again."""
         xp, put = self.backend.xp, self.backend.asarray
-        metric, scale = self._metric
-        bounds = (
-            _shrunk(self.outline.lower, self.outline.upper),
-            -_shrunk(-self.outline.upper, -self.outline.lower),
-        )
-        low, high = (put(bound / scale) for bound in bounds)
+        hold, scale = self._hold
+        low, high = (put(bound / scale) for bound in self._shrunk_bounds)
         x = x * put(1 / scale)
-        slope = x @ metric
-        here = ahead = xp.minimum(xp.maximum(x, low), high)
-        momentum = 1.0
+        here, taken = xp.minimum(xp.maximum(x, low), high), 0.0
         for _ in range(rounds):
-            there = ahead - (ahead @ metric - slope)
-            there = xp.minimum(xp.maximum(there, low), high)
-            before, momentum = momentum, (1 + (1 + 4 * momentum**2) ** 0.5) / 2
-            ahead = there + ((before - 1) / momentum) * (there - here)
-            moved, here = xp.sum(xp.abs(there - here)), there
-            if float(moved) <= _STILL * float(xp.sum(xp.abs(there))):
+            there = x + (here - taken - x) @ hold  # (M + ρI)⁻¹(M x + ρ(here − taken))
+            taken = taken + _BEYOND * there + (1 - _BEYOND) * here
+            before, here = here, xp.minimum(xp.maximum(taken, low), high)
+            taken = taken - here
+            moved = xp.sum(xp.abs(here - before))
+            if float(moved) <= _STILL * float(xp.sum(xp.abs(here))):
                 break
         return self.with_fixed(self.clip(here * put(scale)))
 
     @cached_property
-    def _metric(self) -> tuple[Any, np.ndarray]:
-        """The rows' covariance in features scaled to one another, its largest eigenvalue one, on
-        the device (d, d); and those scales (d,)."""
+    def _hold(self) -> tuple[Any, np.ndarray]:
+        """ρ(M + ρI)⁻¹ on the device (d, d), M the rows' covariance in features scaled to one
+        another, its largest eigenvalue about one; and those scales (d,)."""
         largest = np.abs(self.from_input).max(axis=1, initial=0.0)  # their squares may overflow
         largest = np.where(largest > 0, largest, 1.0)
         rows = self.from_input / largest[:, None]
         spread = np.linalg.norm(rows, axis=1)
         spread = np.where(spread > 0, spread, 1.0)
         rows, scale = rows / spread[:, None], 1 / (largest * spread)
-        correlation = rows @ rows.T
-        if not (np.isfinite(correlation).all() and np.isfinite(scale).all() and (scale > 0).all()):
-            return self.backend.asarray(np.eye(self.features)), np.ones(self.features)
-        return self.backend.asarray(correlation / _largest_eigenvalue(correlation)), scale
+        metric = rows @ rows.T
+        if not (np.isfinite(metric).all() and np.isfinite(scale).all() and (scale > 0).all()):
+            metric, scale = np.eye(self.features), np.ones(self.features)
+        metric = metric / _largest_eigenvalue(metric) + _STIFF * np.eye(self.features)
+        return self.backend.asarray(_STIFF * np.linalg.inv(metric)), scale
 
     @cached_property
     def most_even(self) -> tuple[Any, float]:
@@ -405,6 +424,28 @@ class Space:
         return slope, max(1 - explained, 1e-6) ** 0.5
 
     # The domain as rows
+
+    def without_faint(self) -> Box | None:
+        """The domain with features that hardly change any logit held still, as near to zero as they
+        can be; None where there are none, or where the set is not a box of the features.
+
+        Networks leave such features behind (weights near 1e-30). Whitened, they are
+        coordinates like any other, and lead inputs away from what does change the logits."""
+        outline = self._room or self.outline
+        if isinstance(self.head, Folded) or not outline.exact or outline.is_round:
+            return None
+        extent = np.maximum(np.abs(outline.lower), np.abs(outline.upper))
+        bounded = np.isfinite(extent) & self.lifted  # where only directions matter, none is
+        effect = self.spread * np.where(bounded, extent, 1.0)
+        faint = (effect > 0) & (effect <= _FAINT * effect.max(initial=0.0))
+        if not faint.any():
+            return None
+        # Few features leave most classes lost, and no mixture balances without all of them.
+        if not bounded[faint].all() and (effect > 0).sum() - faint.sum() < _FEW:
+            return None
+        lower, upper = outline.lower.copy(), outline.upper.copy()
+        lower[faint] = upper[faint] = np.clip(0.0, lower[faint], upper[faint])
+        return Box(lower, upper)
 
     def sides(self) -> np.ndarray:
         """Unit rows g with g·y ≤ 0 inside the box: (number of finite sides, width)."""
