@@ -408,3 +408,27 @@ def test_iterations_of_classes_not_asked_for_are_not_counted() -> None:
     some = count_iterations(head, np.array([3, 4]), 50)
     assert (some[[3, 4]] == count_iterations(head, patience=50)[[3, 4]]).all()
     assert (np.delete(some, [3, 4]) == -1).all()
+
+
+def test_a_store_that_stops_between_two_models_says_that_resuming_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No range is kept at that moment, but a stored model is as good.
+
+    Both are in the store, since plans are answered in any order: whichever comes second meets the
+    store that has stopped.
+    """
+    tasks = [Task(source=f"random:normal,40x20,seed={seed}", name=f"{seed}") for seed in (0, 1)]
+    with Store(str(tmp_path / "s.db")) as store:
+        sweep(tasks, store, InThisProcess(), work=tmp_path / "work")
+
+        def add_name(*given: Any, **named: Any) -> bool:
+            monkeypatch.setattr(Store, "find", stops)
+            return False
+
+        def stops(*given: Any, **named: Any) -> None:
+            raise UncorkError("the server accepts no connections to it")
+
+        monkeypatch.setattr(Store, "add_name", add_name)
+        with pytest.raises(UncorkError, match="--resume goes on"):
+            sweep(tasks, store, InThisProcess(), work=tmp_path / "work", resume=True)

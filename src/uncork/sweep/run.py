@@ -115,7 +115,8 @@ class _Sweep:
         try:
             self.queue.run(self._finish, self._rescue)
         except UncorkError as error:
-            if self.kept.is_empty():
+            stored = any(outcome.is_stored for outcome in self.outcomes)
+            if self.kept.is_empty() and not stored:
                 raise
             raise UncorkError(f"{error} (what was decided is kept: --resume goes on)") from error
         return self.outcomes
