@@ -20,7 +20,7 @@ LANGUAGES = ("zh", "ja")
 
 def word_list(language: str, folder: Path) -> Path:
     """The word list's file, from the folder or else out of the package."""
-    members = [f"wordfreq/data/large_{one}.msgpack.gz" for one in LANGUAGES]
+    members = [f"wordfreq/data/large_{one}.msgpack.gz" for one in {*LANGUAGES, language}]
     own = folder / PACKAGE.replace("==", "-")
     if not all((own / member).is_file() for member in members):
         unpack(PACKAGE, members, own)

@@ -99,7 +99,8 @@ def unpack(package: str, members: list[str], folder: Path) -> None:
             raise UncorkError(f"{package} is of no registry known here: PyPI, npm: or debian:")
         with opened as (names, read):
             for member in members:
-                inside = [n for n in names if n == member or _within(n, member)]
+                files = [n for n in names if not n.endswith("/")]
+                inside = [n for n in files if n == member or _within(n, member)]
                 if not inside:
                     raise UncorkError(f"{package} has no file {member}")
                 for one in inside:
@@ -107,7 +108,7 @@ def unpack(package: str, members: list[str], folder: Path) -> None:
 
 
 def _within(name: str, folder: str) -> bool:
-    return folder.endswith("/") and name.startswith(folder) and not name.endswith("/")
+    return folder.endswith("/") and name.startswith(folder)
 
 
 def _copy(source: IO[bytes], path: Path) -> None:

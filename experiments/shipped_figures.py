@@ -19,34 +19,50 @@ def draw(out: Path, rows: list[dict[str, Any]], lost: dict[str, Any], fonts: lis
 
 
 def draw_shapes(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Share of classes lost against classes a feature, one point a head."""
-    with drawn_to(path, (7.6, 4.6)) as figure:
-        axes = figure.subplots()
-        points = [
-            (row["classes"] / row["features"], 100 * row["counts"]["unargmaxable"] / row["classes"])
-            for row in rows
-        ]
-        axes.plot(*zip(*points, strict=True), "o", color=REACHED, markersize=5, alpha=0.8, zorder=2)
-        losers = [
-            (*point, row["name"]) for point, row in zip(points, rows, strict=True) if point[1]
-        ]
-        column = min((ratio for ratio, _, _ in losers), default=1.0) / 2.5
-        height, gap = 0.0, max((share for _, share, _ in losers), default=1.0) / 22
-        for ratio, share, name in sorted(losers, key=lambda loser: loser[1]):
+    """Share of classes lost against classes a feature, one point a head; below, the same heads by
+    kind."""
+    kinds = sorted({row["kind"] for row in rows}, key=lambda kind: _of_kind(rows, kind))
+    with drawn_to(path, (7.6, 4.9 + 0.19 * len(kinds))) as figure:
+        axes, below = figure.subplots(2, 1, sharex=True, height_ratios=[4, 0.19 * len(kinds) + 0.2])
+        ratios = [row["classes"] / row["features"] for row in rows]
+        shares = [100 * row["counts"]["unargmaxable"] / row["classes"] for row in rows]
+        losers = sorted(
+            (share, ratio, row["name"])
+            for share, ratio, row in zip(shares, ratios, rows, strict=True)
+            if share
+        )
+        axes.plot(ratios, shares, "o", color=REACHED, markersize=5, alpha=0.8, zorder=2)
+        column = min((ratio for _, ratio, _ in losers), default=1.0) / 2.5
+        height, gap = 0.0, max((share for share, _, _ in losers), default=1.0) / 22
+        for share, ratio, name in losers:
             height = max(height + gap, share)  # names in a column, none over another
             axes.plot(ratio, share, "o", color=LOST, markersize=5, zorder=3)
             axes.plot([column * 1.05, ratio], [height, share], color=LOST, lw=0.5, alpha=0.6)
             axes.text(column, height, name, fontsize=8, ha="right", va="center")
-        clean = sum(row["counts"]["unargmaxable"] == 0 for row in rows)
         axes.text(
-            0.02, 0.09, f"{clean} heads lose nothing", transform=axes.transAxes,
+            0.02, 0.09, f"{len(rows) - len(losers)} heads lose nothing", transform=axes.transAxes,
             color=REACHED, fontsize=8,
         )  # fmt: skip
         axes.set_xscale("log")
-        axes.set_xlabel("classes for each feature")
         axes.set_ylabel("unargmaxable classes, %")
-        axes.spines[["top", "right"]].set_visible(False)
+        for ratio, share, row in zip(ratios, shares, rows, strict=True):
+            below.plot(
+                ratio, kinds.index(row["kind"]), "o", color=LOST if share else REACHED,
+                markersize=5, alpha=0.8, zorder=3 if share else 2,
+            )  # fmt: skip
+        below.set_yticks(range(len(kinds)), kinds, fontsize=8)
+        below.grid(axis="y", lw=0.3, alpha=0.6)
+        below.set_axisbelow(True)
+        below.tick_params(axis="y", length=0)
+        below.set_xlabel("classes for each feature")
+        for one in (axes, below):
+            one.spines[["top", "right"]].set_visible(False)
         figure.tight_layout()
+
+
+def _of_kind(rows: list[dict[str, Any]], kind: str) -> float:
+    """The most classes a feature in heads of the kind."""
+    return max(row["classes"] / row["features"] for row in rows if row["kind"] == kind)
 
 
 def draw_reading(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -61,8 +61,11 @@ class Text:
         np.savez_compressed(path, words=joined, **parts)
 
 
-def read_text(source: str | Path, vocabulary: int = 10_000, seed: int = 0) -> Text:
-    """The text of a source, with at most so many words (`<unk>` and `<eos>` among them)."""
+def read_text(
+    source: str | Path, vocabulary: int = 10_000, seed: int = 0, columns: int = 1
+) -> Text:
+    """The text of a source, with at most so many words (`<unk>` and `<eos>` among them). Of a
+    table, sentences of the first column; with two, those of the other language too."""
     if vocabulary < 3:
         raise UncorkError(f"a vocabulary of {vocabulary} leaves no room for words")
     path = Path(source)
@@ -75,7 +78,7 @@ def read_text(source: str | Path, vocabulary: int = 10_000, seed: int = 0) -> Te
             [line.split() for line in _lines(path / f"ptb.{name}.txt") if line] for name in PARTS
         ]
     else:
-        parts = _split([_TOKEN.findall(sentence) for sentence in _sentences(path)], path, seed)
+        parts = _split([_TOKEN.findall(one) for one in _sentences(path, columns)], path, seed)
     return _numbered(parts, vocabulary)
 
 
@@ -91,11 +94,12 @@ def _lines(path: Path) -> Iterator[str]:
         raise UncorkError(f"{path} cannot be read as text: {error}") from None
 
 
-def _sentences(path: Path) -> list[str]:
-    """Distinct sentences in the file's order; the first column of a table."""
-    table = ".tsv" in path.suffixes
-    sentences = (line.split("\t", 1)[0].strip() if table else line for line in _lines(path))
-    return [sentence for sentence in dict.fromkeys(sentences) if sentence]
+def _sentences(path: Path, columns: int) -> list[str]:
+    """Distinct sentences in the file's order; the first columns of a table."""
+    if ".tsv" in path.suffixes:
+        found = (one for line in _lines(path) for one in line.split("\t")[:columns])
+        return [one for one in dict.fromkeys(each.strip() for each in found) if one]
+    return [one for one in dict.fromkeys(_lines(path)) if one]
 
 
 def _split(sentences: list[list[str]], path: Path, seed: int) -> list[list[list[str]]]:

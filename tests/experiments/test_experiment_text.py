@@ -92,3 +92,14 @@ def test_a_wrong_source_is_said_in_a_line(pairs, tmp_path):
     read_text(pairs).save(tmp_path / "large.npz")
     with pytest.raises(UncorkError, match="prepare it again"):
         read_text(tmp_path / "large.npz", vocabulary=10)
+
+
+def test_a_table_may_give_both_its_languages(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"one w{i}\tzwei v{i}\n" for i in range(40)), "utf-8")
+    one, both = read_text(path, 1000), read_text(path, 1000, columns=2)
+    assert "zwei" not in one.words
+    assert {"one", "zwei"} <= set(both.words)
+    assert (
+        sum(len(part) for part in (both.train, both.valid, both.test)) == 2 * 4 * 40
+    )  # one, w, its number, <eos>
