@@ -87,9 +87,11 @@ bench: $(VENV)/.test
 
 # The papers' results again: `make results-rank TEXT=deu-eng.tsv.gz`. A GPU does each in minutes; the
 # text is any of those that experiments/text.py names. Finished runs are kept in results/.
-.PHONY: results-rank results-language-model
+.PHONY: results-rank results-language-model results-gradient
 results-rank: $(VENV)/.test
 	$(BIN)/python experiments/rank.py all --text "$(TEXT)" --out results/rank
+results-gradient: $(VENV)/.test
+	$(BIN)/python experiments/gradient.py all --text "$(TEXT)" --out results/gradient
 results-language-model: $(VENV)/.test
 	$(BIN)/python experiments/language_model.py all --text "$(TEXT)" --out results/language_model
 # These need no GPU and no data of yours. The first downloads packages (2 GB) and wants two fonts:
@@ -105,6 +107,21 @@ results-reach: $(VENV)/.test
 .PHONY: results-repair
 results-repair: $(VENV)/.test
 	$(BIN)/python experiments/repair_ocr.py --out results/repair
+# What shipped models lose, looked at: why, how near, on text, speech and queries, and taught. Wants
+# the packages named in lost_tags.py and lost_senones.py (spaCy's pipelines, kaldi-native-fbank, vosk)
+# and Debian's espeak-ng, fonts-wqy-microhei and fonts-arphic-ukai besides the two fonts above.
+.PHONY: results-lost
+results-lost: $(VENV)/.test
+	$(BIN)/python experiments/lost_reach.py --out results/lost_reach.json
+	$(BIN)/python experiments/lost_tags.py --out results/lost_tags.json
+	$(BIN)/python experiments/lost_senones.py --out results/lost_senones.json
+	$(BIN)/python experiments/lost_items.py --out results/lost_items.json
+	$(BIN)/python experiments/finetune_ocr.py --out results/finetune_ocr --models PP-OCRv4
+	$(BIN)/python experiments/finetune_ocr.py --out results/finetune_ocr --models "PP-OCRv6 small" \
+		--start shipped --teach 500 --times 4 --batch 64 --most 200 --rate 0.005 --epochs 12
+	$(BIN)/python experiments/finetune_ocr.py --out results/finetune_ocr_all --models "PP-OCRv6 small" \
+		--start shipped --only-taught --times 2 --batch 64 --most 200 --rate 0.005 --seeds 1
+	$(BIN)/python experiments/finetune_figures.py results/finetune_ocr --out results/finetune_ocr
 # German to English, and on a GPU: `make results-translate DATA=deu-eng.tsv.gz DEVICE=cuda`, with
 # WORKERS=12 for as many trainings side by side.
 .PHONY: results-translate

@@ -24,7 +24,7 @@ FILES = [*sorted(ROOT.glob("tests/nn/test_*.py")),
          *sorted(ROOT.glob("tests/auditing/test_*gpu*.py")),
          *sorted(ROOT.glob("tests/labels/test_*gpu*.py")),
          ROOT / "tests/auditing/test_torch_backend.py"]  # fmt: skip
-AT_A_TIME = max(1, min(6, (os.cpu_count() or 1) // 2))
+AT_A_TIME = max(1, min(12, 3 * (os.cpu_count() or 1) // 4))
 
 
 def run(file: Path, results: Path) -> tuple[Path, str, Path, float]:
@@ -32,7 +32,7 @@ def run(file: Path, results: Path) -> tuple[Path, str, Path, float]:
     written = results / f"{file.stem}.xml"
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
     environment = os.environ | {
-        "PYTHONPATH": path, "UNCORK_WITHOUT_MODELS": "1", "OMP_NUM_THREADS": "2",
+        "PYTHONPATH": path, "UNCORK_WITHOUT_MODELS": "1", "OMP_NUM_THREADS": "1",
     }  # fmt: skip
     began = time.perf_counter()
     done = subprocess.run(

@@ -139,6 +139,53 @@ def test_the_gradient_passes_as_far_as_the_head_is_wide(run: Run, folder: Path) 
     assert "can be followed" in text
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["mos", "entmax", "alpha-relu"])
+def test_a_saved_head_of_ours_is_measured_with_its_own_output(
+    run: Run, tmp_path: Path, kind: str
+) -> None:
+    import torch
+
+    from tiny_models import save_texts, save_transformer
+    from uncork.nn import heads
+    from uncork.nn.watch.gradient import passing_of
+
+    folder = save_transformer(tmp_path / "plain", "gpt2")
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    torch.manual_seed(0)
+    model = heads.replace(AutoModelForCausalLM.from_pretrained(folder), kind).eval()
+    layer = model.get_output_embeddings()
+    if kind == "alpha-relu":
+        layer.tau.fill_(0.25)
+    model.save_pretrained(folder)
+    text = save_texts(tmp_path / "text.txt")
+    found = run("rank", folder, "--data", text, "--gradient", "--json", "-").json()
+    assert found["output"]["name"] == kind
+    assert found["output"].get("tau", 0.25) == 0.25
+    # The same by hand, a text at a time.
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    shares: list[float] = []
+    seen: list[torch.Tensor] = []
+    layer.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    for line in text.read_text("utf-8").splitlines():
+        ids = tokenizer(line, return_tensors="pt").input_ids
+        if ids.shape[1] < 2:
+            continue
+        with torch.no_grad():
+            model(ids)
+        states = seen.pop().reshape(-1, layer.features)[:-1]
+        shares += passing_of(layer, states, ids[0, 1:]).share.tolist()
+    assert found["tokens"] == len(shares)
+    assert found["share"] == pytest.approx(np.mean(shares), rel=1e-4)
+    plain = run("rank", folder, "--data", text, "--gradient", "--json", "-", "--output", "softmax")
+    if kind != "mos":
+        assert plain.json()["share"] != found["share"]
+    else:
+        assert plain.status != 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

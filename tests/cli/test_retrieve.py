@@ -233,6 +233,35 @@ def test_ctrl_c_keeps_what_was_decided_and_resume_completes_it(
     assert not list(cache.glob("uncork/partial/*"))
 
 
+def test_a_killed_run_has_saved_what_was_decided(
+    run: Run, corpus: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What nobody can catch, such as kill -9, is played by an error of no kind that is expected."""
+    command = ["retrieve", corpus / "docs.npy", "--every", 2, "--among", 12, "-k", 3]
+    fresh = run(*command, "--json", "-", "--quiet").json()
+    assert not list(cache.glob("uncork/partial/*"))
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr("uncork.retrieval.decide._EVERY", 0.0)
+    monkeypatch.setattr("uncork.retrieval.decide._SHARE", 0.0)
+    monkeypatch.setattr("uncork.retrieval.decide.PlaceSearch.bound", killed)
+    with pytest.raises(Killed):
+        run(*command, "--quiet")
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    assert len(list(cache.glob("uncork/partial/*retrieve*.npz"))) == 1
+    resumed = run(*command, "--resume", "--json", "-")
+    assert "starting from the beginning" not in resumed.err
+    assert resumed.json()["counts"] == fresh["counts"]
+    assert resumed.json()["recall"] == fresh["recall"]
+    assert not list(cache.glob("uncork/partial/*"))
+
+
 def test_ctrl_c_while_places_are_sought_keeps_the_audit_and_the_bounds(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,3 +278,19 @@ def test_ctrl_c_while_places_are_sought_keeps_the_audit_and_the_bounds(
     assert found["first_places"]["5"]["open"] > 0
     assert "interrupted" in found["first_places_notes"][0]
     assert "interrupted: these are the bounds until then" in ran.out
+
+
+def test_a_time_limit_ends_the_search_for_places_too(run: Run, tmp_path: Path) -> None:
+    """The audit is done at once; what is left of the limit is too little for any rank."""
+    weight = np.random.default_rng(0).normal(size=(60, 6)).astype(np.float32)
+    weight[:8] *= 0.05
+    np.save(tmp_path / "w.npy", weight)
+    command = ["audit", tmp_path / "w.npy", "--top", "3", "--json", "-", "--quiet", "--jobs", "1"]
+    whole = run(*command, "--metric", "inner", "--domain", "unbounded").json()
+    assert whole["first_places"]["3"]["open"] == 0
+    assert whole["first_places_notes"] == []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("uncork.cli.commands.audit._time_left", lambda *_: 1e-6)
+        late = run(*command, "--metric", "inner", "--domain", "unbounded", "--time-limit", "60")
+    assert late.json()["first_places"]["3"]["open"] > 0
+    assert "came after the time limit" in late.json()["first_places_notes"][0]

@@ -106,6 +106,15 @@ def test_finding_what_no_query_finds() -> None:
     assert Path("even.npy").exists()
 
 
+def test_seeing_what_training_loses() -> None:
+    pytest.importorskip("torch")
+    names = run(DOCS / "tutorials" / "gradient.md")
+    assert names["right"] == 1
+    assert names["counts"]["gradient_lost"] > 0.98
+
+
 def test_no_tutorial_is_left_out() -> None:
     pages = {page.name for page in (DOCS / "tutorials").glob("*.md")}
-    assert pages == {"audit.md", "sparse.md", "bottleneck.md", "label-sets.md", "retrieval.md"}
+    assert pages == {
+        "audit.md", "sparse.md", "bottleneck.md", "gradient.md", "label-sets.md", "retrieval.md",
+    }  # fmt: skip

@@ -84,7 +84,8 @@ class _Translation:
         for t, x, margin in zip(classes.tolist(), inputs, margins.tolist(), strict=True):
             if margin > 0:
                 tied = self.proofs.verdicts[t] == Verdict.TIED
-                self.proofs.set_input(t, np.asarray(x, dtype=np.float32), margin)
+                stored = np.asarray(x, dtype=np.float32)[None]
+                self.proofs.set_inputs(np.array([t]), stored, np.array([margin]))
                 if tied:
                     self.proofs.verdicts[t] = Verdict.TIED
             else:

@@ -29,6 +29,7 @@ class UnfinishedSets:
             digest.update(json.dumps(name).encode() + b"\n" + ids.astype("<i8").tobytes())
         vectors = items.fingerprint.rpartition(":")[2]
         self.path = partial_file(f"{vectors}-retrieve-{digest.hexdigest()[:24]}")
+        self.saved = False  # whether the file is of this run
 
     def earlier(self, resume: bool, quiet: bool) -> Retrieval | None:
         """What an earlier run decided, where it is to be continued; says where there is one."""
@@ -44,25 +45,43 @@ class UnfinishedSets:
             note("there is an unfinished retrieval of these sets: --resume continues it")
         return None
 
+    def checkpoint(self, found: Retrieval) -> None:
+        """Save what is decided so far, in case that this process is killed: unless a saved one got
+        further, or it cannot be saved, which is said at the end."""
+        if self.saved or self._further(found) is None:
+            with contextlib.suppress(UncorkError, OSError):
+                self._save(found)
+
     def keep(self, found: Retrieval, why: str) -> None:
         """Save what was decided for `--resume`, unless a saved one got further, and say so."""
         done, open_ = progress(found)
-        before = None
-        if self.path.is_file():
-            with contextlib.suppress(UncorkError):  # damaged: there is nothing to save in it
-                before = progress(Retrieval.load(self.path, self.items))
         said = f"{done:,} queries decided, {len(found.judgements) - done:,} not"
         said += f", and how many can be among the first {found.k} is open for {open_:,}"
-        if before is not None and (before[0], -before[1]) > (done, -open_):
+        before = self._further(found)
+        if before is not None:
             said += f"; an earlier run decided {before[0]:,} ({before[1]:,} open), and stays saved"
         else:
             try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                found.save(self.path)
+                self._save(found)
             except (UncorkError, OSError) as error:
                 note(f"{why}; what was decided could not be saved: {error}")
                 return
         note(f"{why}: {said}; the same command with --resume continues")
+
+    def _further(self, found: Retrieval) -> tuple[int, int] | None:
+        """The progress of the saved one, if that is more."""
+        if not self.path.is_file():
+            return None
+        done, open_ = progress(found)
+        with contextlib.suppress(UncorkError):  # damaged: there is nothing to save in it
+            before = progress(Retrieval.load(self.path, self.items))
+            return before if (before[0], -before[1]) > (done, -open_) else None
+        return None
+
+    def _save(self, found: Retrieval) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        found.save(self.path)
+        self.saved = True
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)

@@ -305,7 +305,10 @@ def audit(
     beside = [*said_of_ids(result), *walked.said(result), *queried.said(result)]
     ranked = None
     if places:
-        ranked = first_places(head, result, places, jobs=run.jobs, progress=watched(run.quiet))
+        ranked = first_places(
+            head, result, places, jobs=run.jobs, time_limit=_time_left(run, began),
+            progress=watched(run.quiet),
+        )  # fmt: skip
         plain["first_places"] = ranked.as_dict()
         plain["first_places_notes"] = list(ranked.notes)
     if near is not None:
@@ -423,6 +426,12 @@ def _why_left(audit: Audit) -> str:
     reasons = [audit.proofs.reasons.get(int(t), "") for t in audit.undecided]
     limit = [why for why in reasons if why.startswith("the time limit")]
     return (limit or reasons)[0].partition(" before anything")[0]
+
+
+def _time_left(run: options.LimitedRun, began: float) -> float | None:
+    if run.time_limit is None:
+        return None
+    return max(run.time_limit - (time.perf_counter() - began), 1e-3)
 
 
 def _outlook(head: Head, audit: Audit, run: options.Run) -> Outlook:

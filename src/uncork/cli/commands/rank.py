@@ -16,7 +16,15 @@ from rich.table import Table
 from uncork import __version__
 from uncork.activations.data import named_and_matched
 from uncork.cli import options
-from uncork.cli.gradient import gradient_json, print_gradient, tokens_in
+from uncork.cli.gradient import (
+    MIXTURE,
+    gradient_json,
+    mixture_share,
+    output_of,
+    own_head,
+    print_gradient,
+    tokens_in,
+)
 from uncork.cli.help import INPUT
 from uncork.cli.output import console, emit_json, print_doubts, progress_bar
 from uncork.cli.parameters import Reads
@@ -173,18 +181,31 @@ def rank(
         Reads("the targets"),
     ] = None,
     output: Annotated[
-        OutputName,
+        OutputName | None,
         typer.Option(
-            help="With --gradient: what the head is trained with.", rich_help_panel=_GRADIENT
+            help="With --gradient: what the head is trained with.",
+            show_default="as a head of uncork.nn was saved, else softmax",
+            rich_help_panel=_GRADIENT,
         ),
-    ] = OutputName.softmax,
+    ] = None,
     alpha: Annotated[
-        float,
-        typer.Option(help="α of entmax and α-ReLU.", metavar="ALPHA", rich_help_panel=_GRADIENT),
-    ] = 1.5,
+        float | None,
+        typer.Option(
+            help="α of entmax and α-ReLU.",
+            show_default="as saved, else 1.5",
+            metavar="ALPHA",
+            rich_help_panel=_GRADIENT,
+        ),
+    ] = None,
     tau: Annotated[
-        float, typer.Option(help="τ of α-ReLU.", metavar="NUMBER", rich_help_panel=_GRADIENT)
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            help="τ of α-ReLU.",
+            show_default="as saved, else 0",
+            metavar="NUMBER",
+            rich_help_panel=_GRADIENT,
+        ),
+    ] = None,
     plot: options.Plot = None,
     json_file: options.Json = None,
     quiet: options.Quiet = False,
@@ -206,16 +227,21 @@ def rank(
     if gradient:
         if plot is not None:
             raise UncorkError("--gradient draws nothing: leave --plot out")
-        asked = Output(output.value, alpha, tau)
+        asked: Output | None = output_of(source, output and output.value, alpha, tau)
+        mixed = bool(data) and output is None and own_head(source).get("name") == MIXTURE
         with progress_bar(quiet) as bar:
-            if data:
+            if data and mixed:
+                head, shared = mixture_share(source, data, contexts or _MOST_CONTEXTS, bar)
+                asked = None
+            elif data:
                 head, *tokens = _run(
                     source, data, contexts or _MOST_CONTEXTS, tensors.weight, bar, with_targets=True
                 )
             else:
                 head = tensors.find(source, drop_bias=drop_bias).head
                 tokens = list(tokens_in(hidden, targets, contexts))
-            shared = measure_gradient(head, tokens[0], tokens[1], output=asked, progress=bar)
+            if not mixed:
+                shared = measure_gradient(head, tokens[0], tokens[1], output=asked, progress=bar)
         if json_file is not None:
             emit_json(gradient_json(head, asked, shared), json_file)
         if json_file != "-":

@@ -170,6 +170,7 @@ def retrieve(
             found = decide(
                 items, judgements, k=k, domain=allowed, queries=own, jobs=run.jobs,
                 time_limit=run.time_limit, progress=bar, resume=earlier,
+                checkpoint=unfinished.checkpoint,
             )  # fmt: skip
     except Interrupted as interrupted:
         unfinished.keep(interrupted.retrieval, "interrupted")
@@ -188,7 +189,8 @@ def retrieve(
         if not stopped:
             unfinished.keep(found, "the result could not be written")
         raise
-    if not stopped and (earlier is not None or not len(found.undecided)):
+    done = earlier is not None or unfinished.saved or not len(found.undecided)
+    if not stopped and done:
         unfinished.remove()
     if json_file != "-":
         _print(found, items, certificates)
