@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from running import Run
 
 from uncork.reach import rank
 from uncork.retrieval.certify import SetCertifier
+from uncork.store import Store
 
 
 @pytest.fixture
@@ -194,6 +197,27 @@ def test_an_audit_says_what_is_never_among_the_first_k(run: Run, tmp_path: Path)
     assert f"among the first 5: {len(places['5']['never'])} proven never" in ran.out
     for wrong in ("0", "a", "1,,2", ""):
         assert "expected numbers" in run("audit", tmp_path / "w.npy", "--top", wrong).error
+
+
+@pytest.mark.parametrize("more", [[], ["--reach"]])
+def test_best_ranks_stand_in_the_report_and_in_the_store(
+    run: Run, tmp_path: Path, more: list[str]
+) -> None:
+    np.save(tmp_path / "w.npy", np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32))
+    page, store = tmp_path / "r.html", tmp_path / "s.db"
+    ran = run("audit", tmp_path / "w.npy", "--top", "1,5", "--report", page, "--store", store,
+              "--json", tmp_path / "a.json", "--quiet", *more)  # fmt: skip
+    assert ran.status == 0
+    never = json.loads((tmp_path / "a.json").read_text("utf-8"))["first_places"]["5"]["never"]
+    with Store(store, create=False) as opened:
+        classes, lower, upper = opened.best_ranks(1)
+    assert classes[lower > 5].tolist() == never
+    assert (lower <= upper).all()
+    data = re.search(r'id="data"[^>]*>(.*?)</script>', page.read_text("utf-8"), re.S)
+    assert data is not None
+    drawn = json.loads(data[1])["outlook"]
+    assert np.frombuffer(base64.b64decode(drawn["best_rank_upper"])).tolist() == upper.tolist()
+    assert ("probability_upper" in drawn) == bool(more)
 
 
 def test_ctrl_c_keeps_what_was_decided_and_resume_completes_it(

@@ -12,6 +12,7 @@ import pytest
 import uncork
 from uncork import Box, Head, UncorkError
 from uncork.reach import best_rank, highest_probability
+from uncork.reach.first_places import first_places
 from uncork.reach.outlooks import Outlook, outlook
 
 
@@ -125,3 +126,39 @@ def test_an_outlook_of_more_classes_than_the_head_has_is_refused(head: Head) -> 
     beyond = Outlook([99], [0.1], [0.2], fingerprint=head.fingerprint)  # type: ignore[arg-type]
     with pytest.raises(UncorkError, match="names class 99: the head has 15 classes"):
         beyond.check(head)
+
+
+def test_ranks_alone_are_an_outlook_and_of_two_bounds_the_closer_one_counts(
+    head: Head, found: Outlook, tmp_path: Path
+) -> None:
+    audit = uncork.audit(head)
+    places = first_places(head, audit, [1, 3])
+    alone = places.outlook(head, audit.domain)
+    assert alone.probability_lower is None
+    assert alone.ranks is not None
+    alone.save(tmp_path / "ranks.json")
+    assert Outlook.load(tmp_path / "ranks.json", head).of(12) == alone.of(12)
+    assert "probability" not in alone.summary()
+    assert "in the top" in alone.summary()
+    wide = found.with_ranks(np.array([1, 1, 1]), np.array([15, 15, 15]))
+    assert wide.of(13) == found.of(13)
+    narrow = wide.with_ranks(np.array([2, 9, 2]), np.array([3, 9, 15]))
+    assert narrow.best_rank_lower is not None
+    assert narrow.best_rank_lower[1] == 9
+    both = places.outlook(head, audit.domain, found)
+    assert both.of(12)["probability_upper"] == found.of(12)["probability_upper"]  # type: ignore[index]
+
+
+def test_a_file_with_one_bound_of_two_or_with_none_is_refused(
+    found: Outlook, tmp_path: Path
+) -> None:
+    found.save(tmp_path / "near.json")
+    plain = json.loads((tmp_path / "near.json").read_text())
+    for gone in (["probability_lower"], ["best_rank_upper"]):
+        (tmp_path / "near.json").write_text(json.dumps(plain | dict.fromkeys(gone)))
+        with pytest.raises(UncorkError, match="missing"):
+            Outlook.load(tmp_path / "near.json")
+    every = [name for name in plain if name.startswith(("probability", "best_rank"))]
+    (tmp_path / "near.json").write_text(json.dumps(plain | dict.fromkeys(every)))
+    with pytest.raises(UncorkError, match="neither"):
+        Outlook.load(tmp_path / "near.json")

@@ -140,6 +140,25 @@ def test_iterations_are_kept_and_counted(url: str) -> None:
         assert store.columns(number)["iterations"].tolist() == counts.tolist()
 
 
+def test_best_ranks_are_kept_and_only_come_closer(url: str) -> None:
+    audit = small_audit()
+    lost = audit.unargmaxable
+    two, nine = np.full(len(lost), 2), np.full(len(lost), 9)
+    with Store(url) as store:
+        number = store.save(audit)
+        assert [len(column) for column in store.best_ranks(number)] == [0, 0, 0]
+        assert store.save(audit, ranks=(lost, two, nine)) == number
+        further = nine + np.arange(len(lost)) - 1  # closer for the first, not for the others
+        store.save(audit, ranks=(lost, np.where(lost == lost[-1], 4, 1), further))
+        store.save(audit)
+        classes, lower, upper = store.best_ranks(number)
+        assert classes.tolist() == lost.tolist()
+        assert lower.tolist() == [2] * (len(lost) - 1) + [4]
+        assert upper.tolist() == [8] + [9] * (len(lost) - 1)
+        store.delete(number)
+        assert not len(store.best_ranks(number)[0])
+
+
 def test_names_are_found_by_part_and_percent_means_itself(url: str) -> None:
     with Store(url) as store:
         store.save(small_audit(0), name="Bergamot en-de")

@@ -16,6 +16,7 @@ from tests.web.browsing import HOSTILE, HOSTILE_READING, Watched
 
 import uncork
 from uncork.labels import LabelSets, decide_sets
+from uncork.reach.first_places import first_places
 from uncork.store import Store
 from uncork.theory.random_heads import random_head
 
@@ -53,7 +54,8 @@ def watch(chromium: Any) -> Iterator[Callable[..., Watched]]:
 
 @pytest.fixture(scope="module")
 def store_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three checkpoints of one model (the last with a new class), a hostile one, a failure."""
+    """Three checkpoints of one model (the second with best ranks, the last with a new class), a
+    hostile one, a failure."""
     folder = tmp_path_factory.mktemp("store")
     path = folder / "results.db"
     with Store(path) as store:
@@ -62,8 +64,15 @@ def store_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
             file = folder / f"step{k}.npz"
             labels = [f"word{i}" for i in range(head.classes)]
             np.savez(file, weight=head.weight, bias=head.bias)
-            audit = uncork.audit(head.replace(labels=labels, source=str(file)), jobs=1)
-            store.save(audit, name="model", group="checkpoints")
+            head = head.replace(labels=labels, source=str(file))
+            audit = uncork.audit(head, jobs=1)
+            near = (
+                first_places(head, audit, [3], most_asked=0).outlook(head, audit.domain)
+                if k == 1
+                else None
+            )
+            ranks = None if near is None else near.ranks
+            store.save(audit, name="model", group="checkpoints", ranks=ranks)
         head = random_head(len(HOSTILE), 2, seed=5).replace(labels=HOSTILE, source="gone.npz")
         audit = uncork.audit(head.replace(reading=HOSTILE_READING), jobs=1)
         store.save(audit, name=HOSTILE[0], group=HOSTILE[2], certificates="\x00")

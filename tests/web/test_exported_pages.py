@@ -227,6 +227,7 @@ ASKED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/api/audits/3/classes", {"odd": "near_rows"}),
     ("/api/audits/1/odd", {}),
     ("/api/audits/1/figures", {"across": "norm"}),
+    ("/api/audits/2/figures", {"across": "norm", "up": "rank"}),
     ("/api/audits/4/figures", {"across": "class"}),
     ("/api/label-audits", {}),
     ("/api/label-audits", {"name": "pairs"}),
@@ -273,6 +274,27 @@ def test_files_answer_as_the_server_does(
         answer = httpx.get(address + path, params=parameters)
         assert answer.status_code == 200
         assert alike(said) == alike(answer.json()), (path, parameters)
+
+
+def test_best_ranks_are_drawn_and_said_where_they_were_asked_for(
+    page: Any, site: str, address: str, store_file: Path
+) -> None:
+    title = "Length of the row against best rank"
+    with Store(store_file, create=False) as store:
+        classes, lower, upper = store.best_ranks(2)
+    held = f"The best rank it can hold is {lower[0]} to {upper[0]}"
+    assert lower[0] < upper[0]
+    for report in (f"{site}/audit-2.html", f"{address}/audits/2"):
+        page.goto(f"{report}#class={classes[0]}")
+        expect(page.locator("figure", has_text=title)).to_be_visible()
+        expect(page.locator("dialog", has_text=held)).to_be_visible()
+    for other in (f"{site}/audit-1.html", f"{address}/audits/1"):
+        page.goto(other)
+        shown(page, "figure canvas", 4)
+        expect(page.locator("figure", has_text=title)).to_have_count(0)
+    page.goto(f"{site}/audit-2-class.html#class={classes[0]}")
+    expect(page.locator("#class", has_text=held)).to_be_visible()
+    expect(page.locator("#class", has_text="Its highest probability and what")).to_be_visible()
 
 
 def test_a_class_is_described_by_its_certificates(watch: Watch, tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ def test_stores_from_before_names_were_kept_still_open(birds: Path, tmp_path: Pa
     with sqlite3.connect(copy) as database:
         database.execute("ALTER TABLE label_sets DROP COLUMN names")
         database.execute("ALTER TABLE models DROP COLUMN metric")
+        database.execute("DROP TABLE best_ranks")
         database.execute("UPDATE alembic_version SET version_num = '0004'")
     with TestClient(make_app(Store(copy, create=False)), base_url="http://127.0.0.1") as client:
         assert get(client, "/1/sets", search="5")["total"] > 0

@@ -23,7 +23,9 @@ from uncork.auditing.search.space import Space
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.core.progress import Progress, progress_bar
+from uncork.domain import Domain
 from uncork.reach.bounds.rank import ranks_at
+from uncork.reach.outlooks import Outlook
 from uncork.reach.rank import BestRank, Interrupted, best_rank
 
 _STEPS = 12
@@ -54,6 +56,12 @@ class FirstPlaces:
 
     def open(self, k: int) -> int:
         return int(((self.lower <= k) & (self.upper > k)).sum())
+
+    def outlook(self, head: Head, domain: Domain, near: Outlook | None = None) -> Outlook:
+        """The bounds as a report takes them, with what is known besides of the same classes."""
+        if near is None:
+            near = Outlook(self.classes, fingerprint=head.fingerprint, domain=str(domain))
+        return near.with_ranks(self.lower, self.upper)
 
     def as_dict(self) -> dict[str, object]:
         return {

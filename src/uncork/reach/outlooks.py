@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +41,12 @@ class Outlook:
     """For each class, proven: bounds on its highest probability and on its best rank.
 
     `bias_needed`, where it is known, is how much its bias would have to grow for the class to be
-    first somewhere. Ranks are None where they were not asked for.
+    first somewhere. Probabilities or ranks are None where they were not asked for.
     """
 
     classes: np.ndarray  # (n,) int64
-    probability_lower: np.ndarray  # (n,) float64
-    probability_upper: np.ndarray  # (n,)
+    probability_lower: np.ndarray | None = None  # (n,) float64
+    probability_upper: np.ndarray | None = None  # (n,)
     best_rank_lower: np.ndarray | None = None  # (n,) int64
     best_rank_upper: np.ndarray | None = None  # (n,)
     bias_needed: np.ndarray | None = None  # (n,) float64
@@ -80,18 +80,34 @@ class Outlook:
 
     def summary(self) -> str:
         """One line for a terminal."""
+        parts = []
         low, high = self.probability_lower, self.probability_upper
-        text = (
-            f"how near they come: highest probability {low.min():.3g} to {high.max():.3g}, "
-            f"median {np.median(low):.3g}"
-        )
+        if low is not None and high is not None:
+            parts.append(
+                f"highest probability {low.min():.3g} to {high.max():.3g}, "
+                f"median {np.median(low):.3g}"
+            )
         if self.best_rank_lower is not None and self.best_rank_upper is not None:
             never = int(self.best_rank_lower.min()) - 1
-            text += (
-                f"; none is ever in the top {never:,}, and the best rank seen is "
+            parts.append(
+                f"none is ever in the top {never:,}, and the best rank seen is "
                 f"{int(self.best_rank_upper.min()):,}"
             )
-        return text
+        return f"how near they come: {'; '.join(parts)}"
+
+    @property
+    def ranks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Classes and the bounds on their best ranks, where there are any."""
+        if self.best_rank_lower is None or self.best_rank_upper is None:
+            return None
+        return self.classes, self.best_rank_lower, self.best_rank_upper
+
+    def with_ranks(self, lower: np.ndarray, upper: np.ndarray) -> Outlook:
+        """With further proven bounds on the ranks of the same classes: of two, the closer one."""
+        if self.best_rank_lower is not None and self.best_rank_upper is not None:
+            lower = np.maximum(lower, self.best_rank_lower)
+            upper = np.minimum(upper, self.best_rank_upper)
+        return replace(self, best_rank_lower=lower, best_rank_upper=upper)
 
     def check(self, head: Head) -> None:
         """Raise if this is about other weights than the head's."""
@@ -206,7 +222,7 @@ def _read(plain: Any) -> Outlook:
     count = len(plain["classes"]) if isinstance(plain.get("classes"), list) else -1
     for name in _NUMBERS:
         values = plain.get(name)
-        if values is None and name not in _NUMBERS[:3]:
+        if values is None and name != "classes":
             continue
         whole = name in _WHOLE
         if not isinstance(values, list) or len(values) != count:
@@ -224,16 +240,20 @@ def _read(plain: Any) -> Outlook:
     found = Outlook(**columns, **text)
     if len(np.unique(found.classes)) != count or (found.classes < 0).any():
         raise UncorkError("classes is damaged")
-    low, high = found.probability_lower, found.probability_upper
-    if not ((low >= 0) & (low <= high) & (high <= 1)).all():
-        raise UncorkError("probability_lower or probability_upper is damaged")
-    if (found.best_rank_lower is None) != (found.best_rank_upper is None):
-        raise UncorkError("best_rank_lower or best_rank_upper is missing")
-    if found.best_rank_lower is not None and found.best_rank_upper is not None:
-        sound = (found.best_rank_lower >= 1) & (found.best_rank_lower <= found.best_rank_upper)
-        if not sound.all():
-            raise UncorkError("best_rank_lower or best_rank_upper is damaged")
+    _check_pair(found, "probability", 0, 1)
+    _check_pair(found, "best_rank", 1, 2**62)
+    if found.probability_lower is None and found.best_rank_lower is None:
+        raise UncorkError("neither probabilities nor ranks are in it")
     return found
+
+
+def _check_pair(found: Outlook, name: str, least: int, most: int) -> None:
+    """Raise unless both bounds are there and in order, or neither is."""
+    low, high = getattr(found, f"{name}_lower"), getattr(found, f"{name}_upper")
+    if (low is None) != (high is None):
+        raise UncorkError(f"{name}_lower or {name}_upper is missing")
+    if low is not None and not ((low >= least) & (low <= high) & (high <= most)).all():
+        raise UncorkError(f"{name}_lower or {name}_upper is damaged")
 
 
 def _plain(values: np.ndarray) -> list[Any]:

@@ -125,6 +125,17 @@ results = Table(
     sqlite_with_rowid=False,
 )
 
+# One row for each class whose best rank was asked for: what was proven of it.
+best_ranks = Table(
+    "best_ranks",
+    metadata,
+    Column("audit_id", Integer, ForeignKey("audits.id"), primary_key=True, autoincrement=False),
+    Column("class_id", Integer, primary_key=True, autoincrement=False),
+    Column("lower", Integer, nullable=False),
+    Column("upper", Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 # One row for each time a model could not be audited, with what went wrong. It stays when the model
 # could be audited later: `resolved` says when.
 failures = Table(

@@ -113,6 +113,7 @@ class Store:
         iterations: np.ndarray | None = None,
         patience: int | None = None,
         options: Mapping[str, Any] | None = None,
+        ranks: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None,
     ) -> int:
         """Store an audit with all its classes, or nothing; the id of its row.
 
@@ -120,15 +121,18 @@ class Store:
         stored twice: one that is there already is left as it is, unless the new one knows more
         (fewer classes undecided, iterations or labels where there were none); what only the
         earlier one knew is kept. A name that is stored again says what its latest look at the
-        file showed. `iterations` (C,) are those of the reference algorithm at that `patience`. The
-        path of a file is stored in full, so that it is found from any folder. Failures of the
-        same source with the same `options` are resolved.
+        file showed. `iterations` (C,) are those of the reference algorithm at that `patience`.
+        `ranks` are classes and proven bounds on their best ranks; of those and what is there, the
+        closer ones are kept. The path of a file is stored in full, so that it is found from any
+        folder. Failures of the same source with the same `options` are resolved.
         """
         key = audit_key(audit)
         row = _audit_row(audit, key, iterations, patience)
         with self.database.writing() as connection:
             self._resolve(connection, audit.source, options or {})
             audit_id = self._save_audit(connection, audit, row, iterations)
+            if ranks is not None and len(ranks[0]):
+                self._save_ranks(connection, audit_id, *ranks)
             self._save_run(
                 connection,
                 _run_row(audit_id, key, audit.source, audit.reading, name, group, certificates),
@@ -248,6 +252,30 @@ class Store:
             self._fill(connection, audit_id, "label", dict(enumerate(audit.labels)))
         return audit_id
 
+    def _save_ranks(
+        self,
+        connection: Connection,
+        audit_id: int,
+        classes: np.ndarray,
+        lower: np.ndarray,
+        upper: np.ndarray,
+    ) -> None:
+        table = schema.best_ranks
+        insert = self._insert(table)
+        new = insert.excluded
+        closer = {
+            "lower": case((new.lower > table.c.lower, new.lower), else_=table.c.lower),
+            "upper": case((new.upper < table.c.upper, new.upper), else_=table.c.upper),
+        }
+        upsert = insert.on_conflict_do_update(index_elements=["audit_id", "class_id"], set_=closer)
+        each = zip(classes.tolist(), lower.tolist(), upper.tolist(), strict=True)
+        rows = [
+            {"audit_id": audit_id, "class_id": t, "lower": low, "upper": high}
+            for t, low, high in each
+        ]
+        for start in range(0, len(rows), _BATCH):
+            connection.execute(upsert, rows[start : start + _BATCH])
+
     def _save_run(self, connection: Connection, row: dict[str, Any]) -> None:
         insert = self._insert(schema.runs).values(**row)
         known, new = schema.runs.c, insert.excluded
@@ -335,7 +363,7 @@ class Store:
     def delete(self, audit_id: int) -> None:
         """Remove an audit, its classes and all its names."""
         with self.database.writing() as connection:
-            for table in (schema.results, schema.runs):
+            for table in (schema.best_ranks, schema.results, schema.runs):
                 connection.execute(delete(table).where(table.c.audit_id == audit_id))
             connection.execute(delete(schema.audits).where(schema.audits.c.id == audit_id))
 
@@ -455,6 +483,15 @@ class Store:
             "margin": np.array(margins, dtype=np.float64),
             "iterations": np.array(counts, dtype=np.int64),
         }
+
+    def best_ranks(self, audit_id: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The classes of an audit whose best rank was asked for, and the bounds on it."""
+        c = schema.best_ranks.c
+        query = select(c.class_id, c.lower, c.upper).where(c.audit_id == audit_id)
+        with self.database.reading() as connection:
+            rows = [tuple(row) for row in connection.execute(query.order_by(c.class_id))]
+        found = np.array(rows, dtype=np.int64).reshape(-1, 3)
+        return found[:, 0], found[:, 1], found[:, 2]
 
     def rows(
         self, *, name: str | None = None, verdict: Verdict | None = None

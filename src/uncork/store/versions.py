@@ -9,8 +9,8 @@ from sqlalchemy import Connection, inspect
 
 from uncork.core.errors import UncorkError
 
-CURRENT = "0006"
-_KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006")  # oldest first
+CURRENT = "0007"
+_KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")  # oldest first
 _LOCK = 0x756E636F726B  # "uncork": the name of the lock under which tables are made
 
 

@@ -32,6 +32,7 @@ from uncork.web.classes import (
     described_odd,
     figure_dots,
     named_others,
+    rank_dots,
 )
 from uncork.web.label_sets.api import label_api
 from uncork.web.moving.api import moving_api
@@ -95,6 +96,13 @@ class Across(str, Enum):
 
     class_ = "class"
     norm = "norm"
+
+
+class Up(str, Enum):
+    """What stands over it."""
+
+    margin = "margin"
+    rank = "rank"
 
 
 Difference = Enum("Difference", {name: name for name in DIFFERENCES}, type=str)  # type: ignore[misc]
@@ -201,13 +209,20 @@ def make_api(store: Store, cache: WeightsCache, local: bool = True) -> APIRouter
         "/audits/{audit_id}/figures", response_model=models.Dots, responses=_MISSING,
         summary="The dots of an audit's figures",
     )  # fmt: skip
-    def figures(audit_id: AuditId, across: Across = Across.class_) -> Response:
+    def figures(
+        audit_id: AuditId,
+        across: Across = Across.class_,
+        up: Annotated[Up, Query(description="ranks stand over lengths of rows only")] = Up.margin,
+    ) -> Response:
         audit = found(audit_id)
         try:
-            made = drawn.of(
-                (audit.id, audit.created, across),
-                lambda: figure_dots(store, audit, across is Across.norm, cache),
-            )
+            if up is Up.rank:  # best ranks may be stored later than the audit
+                made = rank_dots(store, audit, cache)
+            else:
+                made = drawn.of(
+                    (audit.id, audit.created, across),
+                    lambda: figure_dots(store, audit, across is Across.norm, cache),
+                )
         except Unavailable as why:
             return Json({**dict.fromkeys(models.Dots.model_fields), "weights": str(why)})
         return Json({**made, "weights": ""})

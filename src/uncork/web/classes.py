@@ -99,3 +99,17 @@ def figure_dots(
     ids = columns["class_id"]
     across = row_norms(cache.of(audit).rows)[ids] if norms else ids.astype(np.float64)
     return dots(ids, columns["verdict"], columns["margin"], across)
+
+
+def rank_dots(store: Store, audit: StoredAudit, cache: WeightsCache) -> dict[str, Any]:
+    """The dots of best ranks over the lengths of rows: one where a class can be first, else the
+    highest place that some input was proven to give it; or `Unavailable`."""
+    columns, (asked, _, upper) = store.columns(audit.id), store.best_ranks(audit.id)
+    if not len(asked):
+        raise Unavailable("the best ranks of its classes were not asked for")
+    ids, verdicts = columns["class_id"], columns["verdict"]
+    first = np.isin(verdicts, (Verdict.ARGMAXABLE, Verdict.TIED))
+    ranks = np.where(first, 1.0, np.nan)
+    ranks[np.searchsorted(ids, asked)] = upper
+    lengths = row_norms(cache.of(audit).rows)[ids]
+    return dots(ids, verdicts, columns["margin"], lengths, ranks)

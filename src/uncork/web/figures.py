@@ -17,19 +17,26 @@ _ACROSS, _UP = 160, 80  # spots of a figure
 
 
 def dots(
-    ids: np.ndarray, verdicts: np.ndarray, margins: np.ndarray, across: np.ndarray
+    ids: np.ndarray,
+    verdicts: np.ndarray,
+    margins: np.ndarray,
+    across: np.ndarray,
+    ranks: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Classes (n,) drawn at `across` and their margin, as packed columns of the dots to draw."""
+    """Classes (n,) drawn at `across` and their margin, or their rank where ranks are given, as
+    packed columns of the dots to draw."""
+    up = margins if ranks is None else ranks
     chosen: np.ndarray = np.arange(len(ids))
     counts: np.ndarray = np.ones(len(ids), dtype=np.int64)
     if len(ids) > _ALL:
-        spot = (_binned(across, _ACROSS) * (_UP + 1) + _binned(_squeezed(margins), _UP)) * 4
+        spot = (_binned(across, _ACROSS) * (_UP + 1) + _binned(_squeezed(up), _UP)) * 4
         _, chosen, counts = np.unique(spot + verdicts, return_index=True, return_counts=True)
     return {
         "size": len(ids),
         "ids": packed(ids[chosen], "<i4"),
         "verdicts": packed(verdicts[chosen], "u1"),
         "margins": packed(margins[chosen], "<f4"),
+        "ranks": None if ranks is None else packed(ranks[chosen], "<f4"),
         "across": packed(across[chosen], "<f4"),
         "counts": packed(counts, "<i4"),
     }

@@ -101,6 +101,7 @@ class Dots(BaseModel):
     ids: str | None
     verdicts: str | None
     margins: str | None
+    ranks: str | None = Field(description="best ranks, where they were asked for")
     across: str | None
     counts: str | None
     weights: str = Field(description="why the weights are not at hand; empty where they are")
@@ -188,6 +189,8 @@ class ClassDetail(ClassItem):
     name: str
     slack: float | None
     row_length: float | None
+    best_rank_lower: int | None = Field(description="as stored; null where it was not asked for")
+    best_rank_upper: int | None
     weights: str = Field(description="why the weights are not at hand; empty where they are")
     check: Check
     mixture: MixtureItem | None

@@ -16,6 +16,7 @@ from uncork.core.head import Head
 from uncork.core.items import Items
 from uncork.core.reading import json_keys
 from uncork.domain import Domain, parse_domain
+from uncork.reach.outlooks import Outlook
 from uncork.report.neighbours import nearest_rows, next_items, row_norms, runners_up
 from uncork.report.rows import Shown, ShownMixture, Summary, base_name
 from uncork.report.wording import answer, checking_commands, on_the_command_line
@@ -69,7 +70,17 @@ def shown_stored(store: Store, audit: StoredAudit, cache: WeightsCache) -> Shown
         groups=[] if weights is None else [list(group) for group in weights.odd.tied_rows],
         reasons=reasons,
         odd=None if weights is None else weights.odd,
+        outlook=_ranked(store, audit),
     )
+
+
+def _ranked(store: Store, audit: StoredAudit) -> Outlook | None:
+    """What was proven of best ranks, where they were asked for."""
+    classes, lower, upper = store.best_ranks(audit.id)
+    if not len(classes):
+        return None
+    found = Outlook(classes, fingerprint=audit.fingerprint, domain=audit.domain)
+    return found.with_ranks(lower, upper)
 
 
 def summary(audit: StoredAudit) -> Summary:
@@ -155,6 +166,7 @@ def described_class(
         "runners_up": None,
         "nearest": None,
         "row_length": None,
+        **_stored_rank(store, audit.id, class_id),
     }
     if row["verdict"] == "unargmaxable" and row["margin"] is not None:
         described["slack"] = abs(row["margin"])
@@ -169,6 +181,17 @@ def described_class(
     described["history"] = _history(store, audit, row)
     _name_others(store, audit, described, cache)
     return described
+
+
+def _stored_rank(store: Store, audit_id: int, class_id: int) -> dict[str, int | None]:
+    """The bounds on a class's best rank that the store holds, or nothing."""
+    classes, *bounds = store.best_ranks(audit_id)
+    (place,) = np.nonzero(classes == class_id)
+    names = ("best_rank_lower", "best_rank_upper")
+    return {
+        name: int(bound[place[0]]) if len(place) else None
+        for name, bound in zip(names, bounds, strict=True)
+    }
 
 
 def _prove(

@@ -13,6 +13,7 @@ from uncork.cli.files import check_writable
 from uncork.cli.output import progress_bar
 from uncork.core.errors import UncorkError
 from uncork.core.text import printable
+from uncork.reach.outlooks import Outlook
 
 
 class Keeping:
@@ -48,8 +49,11 @@ class Keeping:
         else:  # made once there is something to keep: bad input leaves no empty store behind
             check_writable(missing, "--store")
 
-    def keep(self, audit: Audit, certificates: str | None, quiet: bool) -> str:
-        """Store the audit; a line that says so, "" if there was nothing to do."""
+    def keep(
+        self, audit: Audit, certificates: str | None, quiet: bool, near: Outlook | None = None
+    ) -> str:
+        """Store the audit, with best ranks where they are known; a line that says so, "" if there
+        was nothing to do."""
         if self.url is None:
             return ""
         from uncork.auditing.search.reference import PATIENCE
@@ -67,6 +71,7 @@ class Keeping:
                 certificates=certificates,
                 iterations=counts,
                 patience=patience if self.iterations else None,
+                ranks=None if near is None else near.ranks,
             )
             return f"stored as audit {number} in {printable(store.name)}"
 

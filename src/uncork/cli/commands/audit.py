@@ -313,6 +313,7 @@ def audit(
         plain["first_places_notes"] = list(ranked.notes)
     if near is not None:
         plain["reach"] = [{"class": t, **(near.of(t) or {})} for t in near.classes.tolist()]
+    known_of_them = near if ranked is None else ranked.outlook(head, result.domain, near)
     try:
         if files.certificates is not None:
             result.save(files.certificates)
@@ -320,10 +321,10 @@ def audit(
             from uncork.report.page import write_report
 
             how = Asked(tensors.given(), domain, origin)
-            write_report(result, files.report, odd, near, how, beside)
+            write_report(result, files.report, odd, known_of_them, how, beside)
         if files.json_file is not None and files.json_file != "-":
             emit_json(plain, files.json_file)
-        kept = keeping.keep(result, files.certificates, run.quiet)
+        kept = keeping.keep(result, files.certificates, run.quiet, known_of_them)
         if files.junit is not None:
             write_junit(result, gated.tolist(), result.undecided.tolist(), files.junit)
     except (UncorkError, OSError):

@@ -143,7 +143,7 @@ export class Classes {
     if (name === "margin") return this.margins;
     if (name === "norm" && this.norms) return this.norms;
     if (name === "verdict") return this.verdicts;
-    if (name === "probability" && this.outlook) return this.outlook.probability_upper;
+    if (name === "probability" && this.outlook && this.outlook.probability_upper) return this.outlook.probability_upper;
     if (name === "rank" && this.outlook && this.outlook.best_rank_lower) return this.outlook.best_rank_lower;
     return this.ids;
   }

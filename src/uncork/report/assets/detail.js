@@ -142,13 +142,12 @@ export class Detail {
     const margin = classes.margins[row], verdict = classes.verdict(row);
     if (!Number.isNaN(margin)) add(verdict === "unargmaxable" ? "slack" : "margin", short(Math.abs(margin)));
     if (classes.norms) add(say("length of its row"), short(classes.norms[row]));
-    if (outlook && !Number.isNaN(outlook.probability_upper[row])) {
+    const known = name => outlook && outlook[name] && !Number.isNaN(outlook[name][row]);
+    if (known("probability_upper")) {
       add("highest probability", range(outlook.probability_lower[row], outlook.probability_upper[row], percent), say("any input can give it"));
-      if (outlook.best_rank_lower && !Number.isNaN(outlook.best_rank_lower[row])) {
-        add("best rank", range(outlook.best_rank_lower[row], outlook.best_rank_upper[row], whole), say("any input can give it"));
-      }
-      if (outlook.bias_needed && !Number.isNaN(outlook.bias_needed[row])) add("bias it needs", "+" + short(outlook.bias_needed[row]), "to be first somewhere");
     }
+    if (known("best_rank_lower")) add("best rank", range(outlook.best_rank_lower[row], outlook.best_rank_upper[row], whole), say("any input can give it"));
+    if (known("bias_needed")) add("bias it needs", "+" + short(outlook.bias_needed[row]), "to be first somewhere");
     return list;
   }
 }

@@ -31,7 +31,7 @@ function columns() {
     { key: "verdict", title: "verdict", track: "9.5rem", sortable: true },
     ...(measured ? [{ key: "margin", title: "margin", track: "7rem", number: true, sortable: true }] : []),
     ...(classes.norms ? [{ key: "norm", title: say("row length"), track: "6rem", number: true, sortable: true }] : []),
-    ...(outlook ? [{ key: "probability", title: "highest probability", track: "8.5rem", number: true, sortable: true }] : []),
+    ...(outlook && outlook.probability_upper ? [{ key: "probability", title: "highest probability", track: "8.5rem", number: true, sortable: true }] : []),
     ...(outlook && outlook.best_rank_lower ? [{ key: "rank", title: "best rank", track: "6rem", number: true, sortable: true }] : []),
     { key: "by", title: classes.about ? "next in line" : "mixture, or next in line", track: "minmax(8rem, 2fr)" },
   ];

@@ -6,6 +6,7 @@ path of a file only its name.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from pathlib import Path
@@ -30,7 +31,7 @@ from uncork.report.rows import (
     shown_mixtures,
 )
 from uncork.store import Store, StoredAudit
-from uncork.web.classes import described_odd, figure_dots
+from uncork.web.classes import described_odd, figure_dots, rank_dots
 from uncork.web.stored import plain_audit, shown_stored, summary
 from uncork.web.weights import Unavailable, WeightsCache
 
@@ -123,9 +124,11 @@ def audit_data(store: Store, audit: StoredAudit, cache: WeightsCache) -> dict[st
     except Unavailable:
         weights = "they were not at hand when these pages were made"
     figures: dict[str, Any] = {"class": figure_dots(store, audit, False, cache)}
-    figures["norm"] = {"size": None}
+    figures["norm"] = figures["rank"] = {"size": None}
     odd = None
     if not weights:
+        with contextlib.suppress(Unavailable):
+            figures["rank"] = rank_dots(store, audit, cache)
         figures["norm"] = figure_dots(store, audit, True, cache)
         odd = described_odd(store, audit, cache)
     data = report_data(shown)

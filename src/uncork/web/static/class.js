@@ -5,11 +5,11 @@ import { cell, domainNode, failed, get, link, start, verdictNode, when } from ".
 import { ask } from "./ask.js";
 import { moving } from "./move.js";
 import { LIVE, places } from "./places.js";
-import { heading, nearestNodes, proofNodes } from "./proof.js";
+import { between, heading, nearestNodes, proofNodes, rankNodes, rankText } from "./proof.js";
 
 const page = JSON.parse(document.body.dataset.page);
 useWords(page.words);
-const NOT_HERE = "Its highest probability, its best rank and what would come of moving its row are not here: these pages are files, and each of these is " +
+const notHere = rank => `Its highest probability${rank} and what would come of moving its row are not here: these pages are files, and each of these is ` +
   "computed from the weights. uncork serve shows them where the weights are.";
 
 function history(detail) {
@@ -40,8 +40,6 @@ function history(detail) {
   return section;
 }
 
-const between = (low, high, write) => (write(low) === write(high) ? write(low) : `${write(low)} to ${write(high)}`);
-
 /** How near a lost class comes: computed when the page is open, which takes a moment. */
 async function showOutlook(section) {
   section.append(element("h2", "", "How near it comes"));
@@ -54,11 +52,8 @@ async function showOutlook(section) {
     return;
   }
   const words = [`The highest probability any ${say("input")} can give it is ${between(found.probability_lower, found.probability_upper, percent)}.`];
-  if (found.best_rank_upper !== null) {
-    words.push(` The best rank it can hold is ${between(found.best_rank_lower, found.best_rank_upper, whole)}`);
-    words.push(found.best_rank_lower > 1 ? `: it is never among the first ${whole(found.best_rank_lower - 1)}.` : ".");
-  }
-  line.textContent = words.join("");
+  if (found.best_rank_upper !== null) words.push(rankText(found.best_rank_lower, found.best_rank_upper));
+  line.textContent = words.join(" ");
 }
 
 async function load() {
@@ -79,7 +74,7 @@ async function load() {
   const nearness = element("section"), moved = element("section", "print-hidden");
   get("class").replaceChildren(...heading(detail, "big-label", page.about), halves, nearness, moved, history(detail), steps);
   if (page.about) moved.remove(); // items that are first by a theorem: no row of theirs has a bias
-  else if (!LIVE) nearness.append(element("p", "soft", NOT_HERE));
+  else if (!LIVE) nearness.append(...rankNodes(detail), element("p", "soft", notHere(detail.best_rank_upper === null ? ", its best rank" : "")));
   else if (!page.local) moved.append(element("p", "soft", "Its row cannot be moved here: other machines can reach this server, and an answer costs seconds of its processor."));
   else moving(moved, page).catch(error => failed(moved, error));
   if (LIVE && (detail.check.verdict ?? detail.verdict) === "unargmaxable") await showOutlook(nearness);

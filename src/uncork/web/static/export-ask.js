@@ -141,6 +141,7 @@ async function oneClass(audit_id, id, { whole_labels = false }) {
     ...found, label: whole_labels ? label : found.label, audit: audit_id, name: one.name,
     slack: found.verdict === "unargmaxable" && found.margin !== null ? Math.abs(found.margin) : null,
     row_length: classes.norms ? classes.norms[row] : null, weights: "",
+    best_rank_lower: numbered(classes.outlook?.best_rank_lower[row] ?? NaN), best_rank_upper: numbered(classes.outlook?.best_rank_upper[row] ?? NaN),
     check: { holds: proven ? true : null, verdict: proven ? found.verdict : null, margin: proven ? found.margin : null, text: classes.extra.checked },
     mixture, stored_parts: mixture ? mixture.parts : [], history: await historyOf(one, id, label),
     runners_up: next.length ? next.map(pair => entry(pair, "lead")) : null, nearest: nearest.length ? nearest.map(pair => entry(pair, "distance")) : null,
@@ -242,7 +243,7 @@ const ANSWERS = [
   [/^\/api\/audits\/(\d+)\/classes$/, listClasses],
   [/^\/api\/audits\/(\d+)\/classes\/(\d+)$/, oneClass],
   [/^\/api\/audits\/(\d+)\/odd$/, async id => ({ kinds: (await classesOf(id)).extra.odd, weights: (await classesOf(id)).extra.weights })],
-  [/^\/api\/audits\/(\d+)\/figures$/, async (id, { across }) => (await classesOf(id)).extra.figures[across]],
+  [/^\/api\/audits\/(\d+)\/figures$/, async (id, { across, up }) => (await classesOf(id)).extra.figures[up === "rank" ? up : across]],
 ];
 
 /** What the API would answer to that path. */

@@ -48,6 +48,19 @@ export function heading(detail, className, about = null) {
   return nodes;
 }
 
+/** A range in words, or one value where both ends read the same. */
+export const between = (low, high, write) => (write(low) === write(high) ? write(low) : `${write(low)} to ${write(high)}`);
+
+/** The best rank of a class, from its proven bounds. */
+export function rankText(low, high) {
+  return `The best rank it can hold is ${between(low, high, whole)}` + (low > 1 ? `: it is never among the first ${whole(low - 1)}.` : ".");
+}
+
+/** The same as the audit stored it, where it was asked for. */
+export function rankNodes(detail) {
+  return detail.best_rank_upper === null ? [] : [element("p", "", rankText(detail.best_rank_lower, detail.best_rank_upper))];
+}
+
 /** [{class, label, verdict, …}] as a list with links; `value` picks the number, `write` words it. */
 export function classList(audit, entries, value, write, kind) {
   const list = element("ul", "rows"), most = Math.max(...entries.map(value), 0);

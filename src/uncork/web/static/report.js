@@ -9,7 +9,7 @@ import { themeButton } from "/assets/theme.js";
 import { className, get, link } from "./api.js";
 import { ask } from "./ask.js";
 import { LIVE, places } from "./places.js";
-import { heading, nearestNodes, proofNodes } from "./proof.js";
+import { heading, nearestNodes, proofNodes, rankNodes } from "./proof.js";
 
 const PAGE = 100; // classes asked for at once
 const KEPT = 40; // pages remembered
@@ -156,30 +156,34 @@ async function open(id, place = -1) {
   try {
     const detail = await ask(`${api}/classes/${id}`);
     if (opened !== id) return; // another class was opened meanwhile
-    content.replaceChildren(...heading(detail, "detail-label", audit.about), ...proofNodes(detail), ...nearestNodes(detail));
+    content.replaceChildren(...heading(detail, "detail-label", audit.about), ...rankNodes(detail), ...proofNodes(detail), ...nearestNodes(detail));
   } catch (error) {
     content.replaceChildren(element("p", "", `This could not be read: ${error.message}.`));
   }
 }
 
 /** Dots that stand for all classes, as the charts read them. */
-async function dots(across) {
-  const found = await ask(`${api}/figures`, { across });
+async function dots(across, up = "margin") {
+  const found = await ask(`${api}/figures`, { across, up });
   if (found.size === null) return null;
   const ids = unpack(found.ids, Int32Array);
   return {
     total: found.size, size: ids.length, counts: audit.counts, ids, verdicts: unpack(found.verdicts, Uint8Array),
-    margins: unpack(found.margins, Float32Array), across: unpack(found.across, Float32Array), each: unpack(found.counts, Int32Array),
+    margins: unpack(found.margins, Float32Array), ranks: found.ranks && unpack(found.ranks, Float32Array), across: unpack(found.across, Float32Array), each: unpack(found.counts, Int32Array),
     label: () => null,
   };
 }
 
 async function charts() {
   const hint = get("hint"), made = [];
-  const [norms, numbers] = await Promise.all([dots("norm"), dots("class")]);
-  const scatter = (title, note, from, acrossTitle) => new Scatter(title, note, from,
-    { across: from.across, acrossTitle, hint, opened: row => open(from.ids[row]) });
+  const [norms, numbers, ranked] = await Promise.all([dots("norm"), dots("class"), dots("norm", "rank")]);
+  const scatter = (title, note, from, acrossTitle, up = {}) => new Scatter(title, note, from,
+    { across: from.across, acrossTitle, hint, opened: row => open(from.ids[row]), ...up });
   if (norms && !audit.about) made.push(scatter("Length of the row against margin", "lost classes below the line", norms, "length of the class's row"));
+  if (ranked) {
+    made.push(scatter("Length of the row against best rank", "the highest place that some input gives it", ranked, "length of the class's row",
+      { up: ranked.ranks, upTitle: "best rank" }));
+  }
   if (!audit.about) made.push(scatter("Where in the vocabulary", "class number against margin", numbers, "class"));
   if (!audit.about && numbers.margins.some(Number.isFinite)) {
     made.push(new Histogram("Margins", "how many classes have which", numbers, { values: numbers.margins, signed: true, acrossTitle: "margin" }));
