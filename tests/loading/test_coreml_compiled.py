@@ -63,7 +63,32 @@ def test_the_head_of_a_compiled_model(tmp_path: Path) -> None:
     assert not found.head.reading.doubts
 
 
+def test_of_several_functions_main_is_read(tmp_path: Path) -> None:
+    inside = PROGRAM[PROGRAM.index("    func main") : PROGRAM.rindex("}")]
+    other = inside.replace("func main", "func other").replace("bias = head_bias, ", "")
+    text = PROGRAM.replace(inside, other + inside)
+    np.testing.assert_array_equal(load(compiled(tmp_path / "m.mlmodelc", text)).bias, B)
+    with pytest.raises(UncorkError, match="2 functions and none is main"):
+        load(compiled(tmp_path / "m.mlmodelc", text.replace("func main", "func third")))
+
+
+def test_names_that_begin_as_numbers_and_attributes_of_a_function(tmp_path: Path) -> None:
+    shapes = ' x) [Shapes = tuple<string>((("Default", {{"x", [1, 5]}})))] {'
+    text = PROGRAM.replace("hidden", "inference").replace(" x) {", shapes)
+    np.testing.assert_array_equal(load(compiled(tmp_path / "m.mlmodelc", text)).weight, W)
+
+
+def test_a_bias_of_a_type_that_is_not_read_is_not_left_out(tmp_path: Path) -> None:
+    place = PROGRAM[PROGRAM.index("(BLOBFILE") : PROGRAM.index(";", PROGRAM.index("BLOBFILE")) - 1]
+    text = PROGRAM.replace(f"tensor<fp16, [6]>([{hexed(B)}])", f"tensor<int4, [6]>{place}")
+    assert text != PROGRAM
+    with pytest.raises(UncorkError, match="no output comes from"):
+        load(compiled(tmp_path / "m.mlmodelc", text))
+
+
 DAMAGE = {
+    "is no program": '\\"' * 1_000_000,  # a text that begins everywhere and never ends
+    "is there twice": PROGRAM.replace("head_bias = const", "head_weight = const"),
     "is no program, or truncated": PROGRAM[:900],
     "without operators or outputs": PROGRAM.split("{")[0] + "{ func main() { } -> (y); }",
     "outside the package: refused": PROGRAM.replace("@model_path/weights", "@model_path/../x"),

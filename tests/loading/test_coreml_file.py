@@ -137,6 +137,25 @@ def test_krakens_models_have_the_labels_of_their_codec_and_the_range_of_their_ls
     assert find(path, domain="auto").shown_domain is None
 
 
+def test_a_classifier_names_the_value_that_its_labels_are_of(tmp_path: Path) -> None:
+    labels = field(100, b"".join(field(1, f"l{n}") for n in range(CLASSES))) + field(200, "p")
+    other = layer("other", "a", "z2", 140, inner(floats(-W), CLASSES, FEATURES, B))
+    for out in ("probabilities", "z2"):
+        path = tmp_path / "m.mlmodel"
+        path.write_bytes(model(network(floats(W)) + other + labels, out=out, kind=CLASSIFIER))
+        np.testing.assert_array_equal(load(path).weight, W)
+
+
+def test_of_two_activations_in_one_layer_none_is_believed(tmp_path: Path) -> None:
+    once, twice = (
+        layer("act", "h", "a", 130, one)
+        for one in (field(RELU, b""), field(RELU, b"") + field(5, b""))
+    )
+    path = tmp_path / "m.mlmodel"
+    path.write_bytes(model(network(floats(W)).replace(once, twice)))
+    assert find(path, domain="auto").shown_domain is None
+
+
 def small(path: Path) -> None:
     """A small network, for the damaged files."""
     path.write_bytes(model(network(floats(W[:6]), B[:6])))
@@ -145,6 +164,7 @@ def small(path: Path) -> None:
 DAMAGE: dict[str, bytes] = {
     "has 960 bytes for 248 values": model(network(floats(W), np.append(B, 0))),
     "without layers": model(b""),
+    "several models at once": model(network(floats(W))) + field(PIPELINE, b""),
     "a pipeline of several models of Core ML": model(b"", kind=PIPELINE),
     "is 2 layers at once": model(field(1, field(1, "odd") + field(140, b"") + field(100, b""))),
     "reaches past the end": model(network(floats(W)))[:-9],

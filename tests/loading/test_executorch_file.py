@@ -12,6 +12,9 @@ from typer.testing import CliRunner
 from uncork import UncorkError
 from uncork.cli import app
 from uncork.loading import find, load
+from uncork.loading.aten.contents import contents_of_program
+from uncork.loading.aten.program import About, Constant, Operation, Program, Ref
+from uncork.loading.contents import FoundDomain
 
 MADE = Path(__file__).parent / "made" / "executorch"
 # How the domain begins (None: the program shows none).
@@ -90,6 +93,31 @@ def test_a_constant_that_claims_more_than_there_is(tmp_path: Path) -> None:
         refused(tmp_path / "m.pte", "not there: truncated or damaged")
 
 
+def test_lists_that_many_calls_share_are_counted_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uncork.loading.executorch.program._MOST_ENTRIES", 20)
+    (tmp_path / "m.pte").write_bytes((MADE / "images" / "m.pte").read_bytes())
+    refused(tmp_path / "m.pte", "calls with too many arguments")
+
+
 def test_files_with_the_name_alone_are_refused(tmp_path: Path) -> None:
     (tmp_path / "m.pte").write_bytes(bytes(100))
     refused(tmp_path / "m.pte", "is not a .pte file, whatever its name")
+
+
+def test_numbers_beside_halves_are_not_rounded_to_halves(tmp_path: Path) -> None:
+    """torch multiplies in float32: 1.9990234375 times 1.00048 is 2 in float16."""
+    half = np.dtype("float16")
+    weight = Constant("head", (3, 4), half, lambda: np.eye(3, 4).astype(half))
+    values = {name: About(half, (1, 4)) for name in "xab"} | {"z": About(half, (1, 3))}
+    calls = [
+        Operation("aten.clamp", "", {}, (Ref("x"), 0.0, 1.9990234375), ("a",)),
+        Operation("aten.mul", "", {}, (Ref("a"), 1.00048), ("b",)),
+        Operation("aten.linear", "", {}, (Ref("b"), Ref("w")), ("z",)),
+    ]
+    program = Program(tmp_path / "m.pte", ["x"], ["z"], {"w": weight}, values, calls)
+    contents = contents_of_program(program, "executorch", "")
+    found = contents.domain(contents.choose())
+    assert isinstance(found, FoundDomain)
+    assert found.domain.contains(np.full(4, 2.0))

@@ -6,6 +6,9 @@ import gzip
 import io
 import json
 import tarfile
+import tracemalloc
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +111,53 @@ def test_a_crf_after_the_head_is_a_doubt(tmp_path: Path) -> None:
     assert found.head.reading.doubts[0].startswith("a CRF follows the head")
 
 
+def other_model(**parts: Any) -> dict[str, bytes]:
+    members = tagger_members()
+    model = json.loads(members["model.json"])
+    for name, value in parts.items():
+        model[name] |= value
+    return members | {"model.json": json.dumps(model).encode()}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [{"head": {"relu": {}}}, {"encoder": {"norm": {}}}, {"encoder": {"layers": [{"conv": {}}]}}],
+)
+def test_parts_that_slovnet_does_not_have_show_no_range(
+    parts: dict[str, Any], tmp_path: Path
+) -> None:
+    archive(tmp_path / "m.tar", other_model(**parts))
+    assert find(tmp_path / "m.tar", domain="auto").shown_domain is None
+
+
+def test_tags_are_those_of_the_output_layer_alone(tmp_path: Path) -> None:
+    same = json.loads(tagger_members()["model.json"])["head"]["proj"]
+    archive(tmp_path / "m.tar", other_model(emb={"proj": same}))
+    assert load(tmp_path / "m.tar", weight="head.proj.weight").labels == tuple(TAGS)
+    assert load(tmp_path / "m.tar", weight="emb.proj.weight").labels is None
+
+
+def test_words_that_were_cut_or_go_on_are_not_used(tmp_path: Path) -> None:
+    whole = tagger_members()["vocabs/tag.gz"]
+    cut = zlib.compressobj(wbits=31)
+    part = cut.compress("\n".join(TAGS).encode()[:-1]) + cut.flush(zlib.Z_SYNC_FLUSH)
+    for data in (part, whole + gzip.compress(b"END"), whole[:-1]):
+        archive(tmp_path / "m.tar", tagger_members() | {"vocabs/tag.gz": data})
+        assert load(tmp_path / "m.tar").labels is None
+    archive(tmp_path / "n.tar", navec_members() | {"vocab.bin": navec_members()["vocab.bin"][:-9]})
+    assert load_items(tmp_path / "n.tar").labels is None
+
+
+def test_a_small_vocabulary_does_not_grow(tmp_path: Path) -> None:
+    bomb = gzip.compress(bytes(4) + b"ab\n" * (40 << 20))
+    archive(tmp_path / "n.tar", navec_members() | {"vocab.bin": bomb})
+    tracemalloc.start()
+    assert load_items(tmp_path / "n.tar").labels is None
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 16 << 20
+
+
 def test_navecs_codes_are_decoded_as_navec_decodes_them(tmp_path: Path) -> None:
     members = navec_members()
     archive(tmp_path / "n.tar", members)
@@ -148,6 +198,11 @@ DAMAGE: dict[str, dict[str, bytes]] = {
            b'"array": 77}}}}'}
     ),
     "no output layer": tagger_members(dense={}),
+    "head.proj.weight has no bias of its width": other_model(head={"proj": {
+        "weight": {"shape": [4, 6], "dtype": "float32", "array": 6}}}),
+    "two arrays called 'head.proj.weight'": other_model(head={"proj.weight": {
+        "shape": [4, 6], "dtype": "float32", "array": 6}}),
+    "a name of 100005 characters": other_model(head={"x" * 100_000: {}}),
     "codebooks do not have the size": with_pq(sizes(1, 4, 2, 4) + bytes(2 + 60)),
     "are none: damaged": with_pq(sizes(1, 5, 2, 4) + bytes(2 + 64)),
     "a code beyond": with_pq(sizes(1, 4, 2, 4) + b"\4\0" + bytes(64)),
@@ -170,6 +225,65 @@ def test_a_tar_that_announces_more_than_it_holds(tmp_path: Path) -> None:
     whole = (tmp_path / "m.tar").read_bytes()
     (tmp_path / "m.tar").write_bytes(whole[: whole.index(b"arrays/0.bin") + 600])
     with pytest.raises(UncorkError, match="truncated or damaged"):
+        load(tmp_path / "m.tar")
+
+
+def with_tar(path: Path, change: Callable[[tarfile.TarFile], None]) -> None:
+    """A tagger to whose archive something was added."""
+    tagger(path)
+    with tarfile.open(path, "a") as made:
+        change(made)
+
+
+def put(made: tarfile.TarFile, name: str, data: bytes, **about: Any) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    for field, value in about.items():
+        setattr(info, field, value)
+    made.addfile(info, io.BytesIO(data))
+
+
+def test_what_a_later_entry_replaces_is_not_read(tmp_path: Path) -> None:
+    """As tarfile sees it, which slovnet opens archives with."""
+    other = (2 * W).tobytes()
+    with_tar(tmp_path / "m.tar", lambda made: put(made, "arrays/6.bin", other))
+    np.testing.assert_array_equal(load(tmp_path / "m.tar").weight, 2 * W.T)
+    kind = {"type": tarfile.SYMTYPE, "linkname": "arrays/5.bin"}
+    with_tar(tmp_path / "m.tar", lambda made: put(made, "arrays/6.bin", b"", **kind))
+    with pytest.raises(UncorkError, match="is not there"):
+        load(tmp_path / "m.tar")
+    # A folder has no bytes, whatever its size says.
+    tagger(tmp_path / "m.tar")
+    with tarfile.open(tmp_path / "m.tar", "a") as made:
+        folder = tarfile.TarInfo("x")
+        folder.type, folder.size = tarfile.DIRTYPE, 512
+        made.addfile(folder)
+        put(made, "arrays/6.bin", other)
+    np.testing.assert_array_equal(load(tmp_path / "m.tar").weight, 2 * W.T)
+
+
+def test_headers_that_rename_or_resize_the_next_member(tmp_path: Path) -> None:
+    with_tar(tmp_path / "m.tar", lambda made: put(made, "x", b"", pax_headers={"comment": "a"}))
+    np.testing.assert_array_equal(load(tmp_path / "m.tar").weight, W.T)
+    for said in ({"path": "arrays/6.bin"}, {"size": "96"}, {"GNU.sparse.name": "arrays/6.bin"}):
+        with_tar(
+            tmp_path / "m.tar",
+            lambda made, said=said: put(made, "y", bytes(96), pax_headers=said),  # type: ignore[misc]
+        )
+        with pytest.raises(UncorkError, match="a header that changes"):
+            load(tmp_path / "m.tar")
+    tagger(tmp_path / "m.tar")
+    with tarfile.open(tmp_path / "m.tar", "a", format=tarfile.GNU_FORMAT) as made:
+        put(made, "n" * 200, b"")
+    with pytest.raises(UncorkError, match="a header that changes"):
+        load(tmp_path / "m.tar")
+
+
+def test_a_header_that_does_not_add_up(tmp_path: Path) -> None:
+    tagger(tmp_path / "m.tar")
+    whole = (tmp_path / "m.tar").read_bytes()
+    (tmp_path / "m.tar").write_bytes(whole.replace(b"arrays/6.bin", b"arrays/5.bin"))
+    with pytest.raises(UncorkError, match="adds up wrong"):
         load(tmp_path / "m.tar")
 
 

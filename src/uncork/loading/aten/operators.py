@@ -363,11 +363,42 @@ def _two(op: str) -> Rule:
                 raise _Own
             inputs.append(t.value(call, name))
         factor = call.number("alpha", 1.0)
+        numbers = [n for n in (call.get("self"), call.get("other"), factor)
+                   if isinstance(n, int | float)]  # fmt: skip
+        if result is not None and result.itemsize == 2 and not _exact(numbers, result):
+            if factor != 1:
+                raise _Own
+            _in_single(t, call, op)
+            return
         if factor != 1:
             inputs[1] = t.step(call, "Mul", [inputs[1], t.number(call, factor)])
         t.write(call, op, inputs)
 
     return "self other alpha" if op in ("Add", "Sub") else "self other", rule
+
+
+def _exact(numbers: list[float], dtype: np.dtype) -> bool:
+    with np.errstate(all="ignore"):
+        return all(float(np.asarray(n, np.float64).astype(dtype)) == n for n in numbers)
+
+
+def _in_single(t: Translation, call: Call, op: str) -> None:
+    """A 16-bit value and a number that its type does not hold: both are taken in float32."""
+    single, result = np.dtype("float32"), t.about(t.result(call)).dtype
+    assert result is not None
+    inputs = []
+    for name in ("self", "other"):
+        given = call.get(name)
+        if isinstance(given, int | float):
+            inputs.append(t.draft.constant(given, single))
+            continue
+        inputs.append(t.draft.new(f"{t.result(call)}.{name}"))
+        t.draft.declare(inputs[-1], single)
+        t.draft.add("Cast", [t.value(call, name)], [inputs[-1]], to=NUMBERS[single])
+    made = t.draft.new(f"{t.result(call)}.{op}")
+    t.draft.declare(made, single)
+    t.draft.add(op, inputs, [made])
+    t.write(call, "Cast", [made], to=NUMBERS[result])
 
 
 def _power(t: Translation, call: Call) -> None:

@@ -20,12 +20,14 @@ from uncork.core.text import printable
 from uncork.loading.bounded.protobuf import Message
 from uncork.loading.coreml.program import MLProgram, read_ml_program
 
-_NETWORKS = {403: "a classifier", 303: "a regressor", 500: "a network"}
+_CLASSIFIER = 403
+_NETWORKS = {_CLASSIFIER: "a classifier", 303: "a regressor", 500: "a network"}
 _OTHERS = {
     200: "a pipeline of several models", 201: "a pipeline of several models",
     202: "a pipeline of several models",
 }  # fmt: skip
 _KINDS = range(100, 2000)
+_FIRST_KIND = 200  # from here on, fields of a model say of which kind it is
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ def read_model(path: Path) -> Network | MLProgram:
 
 
 def _model(path: Path, model: Message) -> Network | MLProgram:
+    if sum(number >= _FIRST_KIND for number in model.found) > 1:
+        raise UncorkError(f"{path} is damaged: it is several models at once")
     if 502 in model:
         return read_ml_program(path, model.message(502))
     kind = next((number for number in _NETWORKS if number in model), None)
@@ -86,9 +90,12 @@ def _model(path: Path, model: Message) -> Network | MLProgram:
     if not layers:
         raise UncorkError(f"{path} is damaged: a Core ML network without layers")
     labels = stored.message(100).texts(1) or [str(n) for n in stored.message(101).wholes(1)]
+    outputs = [one.text(1) for one in description.messages(10)]
+    if kind == _CLASSIFIER and stored.text(200):  # the value that the labels are of
+        outputs = [stored.text(200)]
     return Network(
         path, layers, [one.text(1) for one in description.messages(1)],
-        [one.text(1) for one in description.messages(10)], stored.whole(5) == 1, labels,
+        outputs, stored.whole(5) == 1, labels,
         {one.text(1): one.text(2) for one in description.message(100).messages(100)},
     )  # fmt: skip
 

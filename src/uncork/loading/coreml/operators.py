@@ -175,9 +175,14 @@ def _convolution(t: Translation, layer: Layer) -> None:
     t.write("Conv", inputs, layer, **attributes)
 
 
+def _only(settings: Message) -> int:
+    """The one activation that is set; of several the last counts, and none is believed here."""
+    return next(iter(settings.found)) if len(settings.found) == 1 else 0
+
+
 def _activation(t: Translation, layer: Layer) -> None:
     settings = layer.settings
-    kind = next(iter(settings.found), 0)
+    kind = _only(settings)
     inner = settings.message(kind)
     alpha, beta = inner.float(1), inner.float(2)
     value = t.given(layer)
@@ -253,7 +258,7 @@ def _lstm(t: Translation, layer: Layer) -> None:
     settings, both = layer.settings, layer.kind == 430
     width, size, count = settings.whole(1), settings.whole(2), 2 if both else 1
     for field in (10, 11) if both else (10,):
-        kinds = [next(iter(one.found), 0) for one in settings.messages(field)]
+        kinds = [_only(one) for one in settings.messages(field)]
         if len(kinds) != 3 or kinds[0] != _SIGMOID or kinds[2] != _TANH:
             raise _Own
     parts = list(settings.messages(20))

@@ -193,6 +193,10 @@ class _Reader:
                 self.labels = [str(one) for one in labels]
 
     def _keep(self, name: str, one: _Kept) -> None:
+        if name in self.kept:
+            raise UncorkError(
+                f"{self.path}: constant {printable(name)[:80]!r} is there twice: damaged"
+            )
         self.kept[name] = one
         if one.array is not None:
             self.program.constants[name] = one.array
@@ -211,12 +215,14 @@ class _Reader:
             return [self._argument(part) for part in one]
         if isinstance(one, Ref):
             kept = self.kept.get(one.name)
-            return one if kept is None or kept.array is not None else kept.value
+            if kept is None or kept.array is not None:
+                return one
+            return Open() if kept.value is None else kept.value  # None is what is not there
         if one.array is not None:
             name = f"constant {len(self.program.constants)}"
             self._keep(name, _Kept(array=one.array))
             return Ref(name)
-        return one.value
+        return Open() if one.value is None else one.value
 
     def _value(self, name: str, value: Message) -> _Kept:
         kind = value.message(2)
@@ -374,7 +380,7 @@ def _call(kind: str, results: tuple[str, ...], **named: Any) -> Operation:
 
 
 def _matmul(given: _Arguments, results: tuple[str, ...], values: Mapping[str, About]) -> _Made:
-    if given.get("transpose_x"):
+    if given.get("transpose_x") or type(given.get("transpose_y", False)) is not bool:
         return None
     if not given.get("transpose_y"):
         return [_call("matmul", results, self=given.get("x"), other=given.get("y"))]

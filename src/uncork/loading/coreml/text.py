@@ -21,7 +21,7 @@ from uncork.core.text import printable
 _MOST_BYTES = 64 << 20
 _TOKEN = re.compile(
     r'\s*(?:(?P<text>"(?:[^"\\]|\\.)*")|(?P<number>-?0x[0-9a-fA-F.]+(?:p[+-]?\d+)?|-?\d[\d.eE+-]*|'
-    r"-?inf|-?nan)|(?P<name>[A-Za-z_][\w.@]*)|(?P<sign>->|.))",
+    r"-?(?:inf|nan)(?![\w.@]))|(?P<name>[A-Za-z_][\w.@]*)|(?P<sign>->|[^\"]))",
     re.DOTALL,
 )
 _TYPES: dict[str, Any] = {
@@ -71,7 +71,7 @@ class Body:
 
 
 def read_text(path: Path) -> Body:
-    """The function `main` of a program, or its first."""
+    """The function `main` of a program, or its only one."""
     size = path.stat().st_size
     if size > _MOST_BYTES:
         raise UncorkError(f"{path} has {size} bytes: too many for a program")
@@ -114,10 +114,19 @@ class _Parser:
         return True
 
     def read(self) -> Body:
-        while self.next[1] != "func":
-            self.take()
-        self.take("func")
-        self.take()
+        found: dict[str, Body] = {}
+        while self.next[0] != "end":
+            if self.take() == "func":
+                name = self.take()
+                found[name] = self.function()
+        if len(found) > 1 and "main" not in found:
+            names = ", ".join(printable(name)[:40] for name in list(found)[:8])
+            raise UncorkError(f"{self.path} holds {len(found)} functions and none is main: {names}")
+        if not found:
+            raise ValueError("no function in it")
+        return found.get("main") or next(iter(found.values()))
+
+    def function(self) -> Body:
         if self.passes("<"):
             while not self.passes(">"):
                 self.take()
@@ -127,8 +136,9 @@ class _Parser:
             kind = self.type()
             body.inputs.append((self.take(), kind))
             self.passes(",")
-        while self.next[1] != "{":  # attributes of the function
-            self.take()
+        depth = 0
+        while depth or self.next[1] != "{":  # attributes of the function
+            depth += {"[": 1, "]": -1}.get(self.take(), 0)
         self.take("{")
         while not self.passes("}"):
             body.statements.append(self.statement())

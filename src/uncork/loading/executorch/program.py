@@ -7,6 +7,7 @@ those for another backend are operators of which nothing is known.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ _KERNEL, _DELEGATE, _MOVE, _JUMP, _FREE = range(1, 6)
 _EXTERNAL, _IN_SEGMENT = 1, 1
 _MOST_VALUES = 1 << 20
 _MOST_DIMENSIONS = 32
+_MOST_ENTRIES = 1 << 22  # of all lists of arguments: calls may share one list
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,12 @@ class _Plan:
         self.external = False
         self.delegates = list(plan.tables(7))
         self.backends = tuple(printable(one.text(0))[:40] for one in self.delegates)
-        self.dynamic = False
+        self.dynamic, self.left = False, _MOST_ENTRIES
         self.operators = [(one.text(0), one.text(1)) for one in plan.tables(6)]
 
     def read(self) -> Lowered:
         chains = list(self.plan.tables(5))
-        calls = [call for chain in chains for call in chain.tables(2)]
+        calls = chains[0].tables(2) if len(chains) == 1 else ()
         instructions = [(call.number(0, "B"), call.table(1)) for call in calls]
         kinds = {kind for kind, _ in instructions}
         if _JUMP in kinds or len(chains) != 1:
@@ -83,7 +85,7 @@ class _Plan:
         self.computed: set[int] = set()
         for kind, call in instructions:
             if kind == _KERNEL and call is not None:
-                self.computed.update(call.numbers(1, "i4").tolist()[-1:])
+                self.computed.update(self._listed(call, 1)[-1:])
         for index, one in enumerate(self.values):
             if one.kind == _TENSOR:
                 self._tensor(index, one.table)
@@ -103,6 +105,13 @@ class _Plan:
                 f"{self.path} is damaged: it refers to value {index} of {len(self.values)}"
             )
         return self.values[index]
+
+    def _listed(self, table: Table, field: int) -> list[int]:
+        """A list of values, counted against what all of them together may be."""
+        self.left -= table.vector(field, 4)[1]
+        if self.left < 0:
+            raise UncorkError(f"{self.path} has calls with too many arguments: damaged")
+        return list(table.numbers(field, "i4").tolist())
 
     def _name(self, index: int) -> str:
         return f"value {index}"
@@ -145,7 +154,7 @@ class _Plan:
         if one.kind == _TENSOR:
             return Ref(self._name(index))
         if one.kind in (_TENSORS, _OPTIONAL):
-            found = table.numbers(0, "i4").tolist()
+            found = self._listed(table, 0)
             return [None if n < 0 else self._element(n, _TENSOR) for n in found]
         if one.kind == _NULL:
             return None
@@ -188,14 +197,14 @@ class _Plan:
             self._delegate(call)
 
     def _kernel(self, call: Table) -> None:
-        number, args = int(call.number(0, "i")), call.numbers(1, "i4").tolist()
+        number, args = int(call.number(0, "i")), self._listed(call, 1)
         if not 0 <= number < len(self.operators) or not args:
             raise UncorkError(f"{self.path} is damaged: it calls operator {number}")
         name, overload = self.operators[number]
         last = self._value(args[-1])
         results = [args[-1]]
         if last.kind in (_TENSORS, _OPTIONAL):
-            results = last.table.numbers(0, "i4").tolist()
+            results = self._listed(last.table, 0)
         given = args[:-1]
         for out in (results, [args[-1]]):  # where the results are written, before what is returned
             if given[-len(out) :] == out:
@@ -209,7 +218,7 @@ class _Plan:
 
     def _delegate(self, call: Table) -> None:
         """A part for a backend: what was computed before goes in, the rest comes out."""
-        number, args = int(call.number(0, "i")), call.numbers(1, "i4").tolist()
+        number, args = int(call.number(0, "i")), self._listed(call, 1)
         if not 0 <= number < len(self.backends):
             raise UncorkError(f"{self.path} is damaged: it calls delegate {number}")
         every = [self._name(n) for n in args]
@@ -243,6 +252,7 @@ class _Segments:
             raise UncorkError(f"{path} is truncated: its data reaches past its end")
         found = root.table(5)
         self.offsets = [] if found is None else found.numbers(1, "u8").tolist()
+        self.begins = sorted(self.offsets)
         self.constants = Storage(0, 0)
         if self.offsets and found is not None:
             self.constants = self._segment(found.number(0, "I"))
@@ -258,7 +268,8 @@ class _Segments:
         if self.offsets:
             # A constant ends where the next one begins.
             at = self.offsets[number] if number < len(self.offsets) else self.constants.size
-            end = min((one for one in self.offsets if one > at), default=self.constants.size)
+            after = bisect.bisect_right(self.begins, at)
+            end = self.begins[after] if after < len(self.begins) else self.constants.size
             if at + needs <= min(end, self.constants.size):
                 return int(self.constants.offset + at)
         elif number < len(self.inline) and needs <= self.inline[number][1]:
@@ -290,7 +301,9 @@ def read_pte(path: Path) -> Lowered:
         data = Buffer(path, cursor.data)
         base = data.number("Q", 24) if bytes(cursor.data[8:12]) == b"eh00" else 0
         root = data.root()
-        plans = {plan.text(0): plan for plan in root.tables(1)}
+        plans: dict[str, Table] = {}
+        for plan in root.tables(1):
+            plans.setdefault(plan.text(0), plan)  # of two with one name the first is run
         chosen = plans.get("forward") or (next(iter(plans.values())) if len(plans) == 1 else None)
         if chosen is None:
             names = ", ".join(printable(name)[:40] for name in list(plans)[:8])

@@ -37,6 +37,7 @@ _NODES = {  # numbers of the union of nodes
 _OTHERS = {7: "Conv2d", 11: "AvgPooling2d", 13: "DepthwiseConv2d", 14: "MaxPooling2d",
            18: "Convert", 35: "StaticSlice", 36: "ScaledDotProductAttention",
            37: "BatchMatrixMultiply", 41: "Log"}  # fmt: skip
+_LIMITED = ("add", "sub", "mul", "div", "linear", "clamp")  # others run without their limits
 _TWO = ("add", "sub", "mul", "div", "maximum", "minimum")
 _DEQUANTISED = (
     "dequantised: 8-bit codes times a scale for each channel, in float64; XNNPACK also rounds the "
@@ -173,7 +174,7 @@ class Delegate:
         named, output = self._arguments(kind, number, table)
         limits = node.table(3)
         ends: list[float | None] = [None, None]
-        if limits is not None:
+        if limits is not None and kind in _LIMITED:
             both = [float(limits.number(k, "f")) for k in (0, 1)]
             ends = [end if math.isfinite(end) else None for end in both]
         result = self._name(output)

@@ -19,6 +19,7 @@ from uncork.loading.contents import Choice, Contents, FoundDomain, Tensor, Unkno
 
 _RANGES = {"sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0), "relu": (0.0, np.inf)}
 _MOST_LAYERS = 1000
+_TYPES = (None, "NeuralNetwork", "NeuralNetworkGPU")
 
 
 def brain_js(path: Path, said: Mapping[str, Any]) -> Contents | None:
@@ -29,21 +30,25 @@ def brain_js(path: Path, said: Mapping[str, Any]) -> Contents | None:
     if not 2 <= len(layers) <= _MOST_LAYERS or any(not isinstance(one, dict) for one in layers):
         return None
     tensors: dict[str, Tensor] = {}
-    labels: list[str] = []
+    labels: list[str] | None = None
     for at in range(1, len(layers)):
-        weight, bias, labels = _layer(path, layers[at], layers[at - 1], at)
+        weight, bias, labels = _layer(path, layers[at], at)
+        before = tensors.get(f"layers.{at - 1}.bias")
+        if before is not None and before.shape != weight.shape[1:]:
+            raise UncorkError(f"{path}: layer {at} of a brain.js network has units of other inputs")
+        if sizes[at] != len(bias):
+            raise UncorkError(
+                f"{path}: layer {at} of a brain.js network has {len(bias)} units, not those that "
+                "its sizes say"
+            )
         for part, array in (("weight", weight), ("bias", bias)):
             name = f"layers.{at}.{part}"
             tensors[name] = Tensor(
                 name, array.shape, "float64", functools.partial(np.asarray, array)
             )
-    options = said.get("options")
-    activation = said.get("activation") or (
-        options.get("activation") if isinstance(options, dict) else None
-    )
-    activation = activation if isinstance(activation, str) else "sigmoid"
+    activation, alpha = _activation(said)
     last = len(layers) - 1
-    named = _looked_up(said.get("outputLookup")) or labels
+    named = _looked_up(said.get("outputLookup")) if labels is None else labels
 
     def choose() -> Choice:
         return around(f"layers.{last}.weight")
@@ -55,10 +60,14 @@ def brain_js(path: Path, said: Mapping[str, Any]) -> Contents | None:
             f"each score then passes {activation}, where those that are negative can tie at zero"
         )
         ties = activation in ("relu", "leaky-relu") and name == f"layers.{last}.weight"
-        doubts = (doubt,) if ties else ()
+        doubts: tuple[str, ...] = (doubt,) if ties else ()
+        if ties and activation == "leaky-relu" and not _rises(alpha):
+            doubts += ("what its leaky-relu leaves is not the order of the scores",)
+        output = name == f"layers.{last}.weight"
         return Choice(
-            tensors[name].read(), tensors[bias].read(), name, bias, "brain.js's output layer",
-            doubts=doubts, bias_settled=True,
+            tensors[name].read(), tensors[bias].read(), name, bias,
+            "brain.js's output layer" if output else "a hidden layer of brain.js's",
+            doubts=doubts, bias_settled=True, vocabulary=None if output else Vocabulary(),
         )  # fmt: skip
 
     def vocabulary(classes: int) -> Vocabulary:
@@ -70,6 +79,8 @@ def brain_js(path: Path, said: Mapping[str, Any]) -> Contents | None:
     def domain(choice: Choice) -> FoundDomain | UnknownDomain | None:
         if choice.weight_name == "layers.1.weight":
             return UnknownDomain("the network's own inputs arrive there")
+        if said.get("type") not in _TYPES:
+            return UnknownDomain("it is another kind of network of brain.js's")
         ends = _RANGES.get(activation)
         if ends is None:
             return UnknownDomain(f"activation {activation[:20]!r} leaves any number")
@@ -81,22 +92,43 @@ def brain_js(path: Path, said: Mapping[str, Any]) -> Contents | None:
     )  # fmt: skip
 
 
+def _activation(said: Mapping[str, Any]) -> tuple[str, Any]:
+    """What is run after each layer, and the slope of its leaky form below zero.
+
+    Version 1 says it beside the layers. Version 2 runs what it was last trained with, which need
+    not be what the options of its constructor say.
+    """
+    parts = [part for part in map(said.get, ("trainOpts", "options")) if isinstance(part, dict)]
+    names = [one.get("activation") for one in (said, *parts)]
+    slopes = [one.get("leakyReluAlpha") for one in (said, *parts)]
+    activation = next((name for name in names if isinstance(name, str) and name), "sigmoid")
+    return activation, next((slope for slope in slopes if slope is not None), 0.01)
+
+
+def _rises(alpha: Any) -> bool:
+    return isinstance(alpha, int | float) and 0 < alpha <= 1
+
+
 def _layer(
-    path: Path, layer: Mapping[str, Any], before: Mapping[str, Any], at: int
-) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Weight (units, inputs), bias and the names of the units, in either version."""
+    path: Path, layer: Mapping[str, Any], at: int
+) -> tuple[np.ndarray, np.ndarray, list[str] | None]:
+    """Weight (units, inputs), bias and the names of the units, which version 1 alone keeps."""
+    names: list[str] | None = None
+    same = True
     try:
         if isinstance(layer.get("weights"), list):
             weight, bias = np.array(layer["weights"], float), np.array(layer["biases"], float)
-            names = [str(n) for n in range(len(bias))]
         else:
             names = list(layer)
             first = layer[names[0]]["weights"]
             rows = [[layer[name]["weights"][given] for given in first] for name in names]
+            same = all(len(layer[name]["weights"]) == len(first) for name in names)
             weight = np.array(rows, float)
             bias = np.array([layer[name]["bias"] for name in names], float)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise UncorkError(f"{path}: layer {at} of a brain.js network is damaged") from error
+    if not same:
+        raise UncorkError(f"{path}: layer {at} of a brain.js network has units of other inputs")
     if weight.ndim != 2 or bias.shape != weight.shape[:1] or not weight.size:
         raise UncorkError(f"{path}: layer {at} of a brain.js network has no weights that fit")
     return weight, bias, names

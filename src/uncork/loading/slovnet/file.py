@@ -7,10 +7,8 @@ values, and `vocabs/tag.gz`. A layer's weight is features × classes, as slovnet
 from __future__ import annotations
 
 import functools
-import gzip
 import json
 import math
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,11 +31,11 @@ from uncork.loading.contents import (
     Vocabulary,
     listing,
 )
-from uncork.loading.slovnet.navec import is_navec, read_navec
+from uncork.loading.slovnet.navec import is_navec, read_navec, unpacked
 
 _TYPES = ("float32", "float64", "float16", "int8", "uint8", "int32", "int64")
 _MOST_JSON, _MOST_TEXT = 1 << 24, 1 << 24
-_MOST_DEPTH = 32
+_MOST_DEPTH, _MOST_NAME = 32, 1000
 _HEAD = "head.proj.weight"
 _CRF = (
     "a CRF follows the head: it chooses a path of classes by their scores and its own transitions, "
@@ -51,7 +49,11 @@ def read_slovnet(path: Path) -> Contents:
     if is_navec(members):
         return read_navec(path, members)
     model = _json(path, members, "model.json")
-    tensors = {tensor.name: tensor for tensor in _arrays(path, members, model)}
+    tensors: dict[str, Tensor] = {}
+    for tensor in _arrays(path, members, model):
+        if tensor.name in tensors:
+            raise UncorkError(f"{path} has two arrays called {printable(tensor.name)!r}: damaged")
+        tensors[tensor.name] = tensor
     return Contents(
         path,
         "slovnet",
@@ -86,6 +88,8 @@ def _arrays(
     """Every array of the tree that the archive holds; those of navec are in a file of their own."""
     if depth > _MOST_DEPTH:
         raise UncorkError(f"{path}: its model.json is nested too deep: damaged")
+    if len(prefix) > _MOST_NAME:
+        raise UncorkError(f"{path}: its model.json has a name of {len(prefix)} characters: damaged")
     if isinstance(tree, list):
         tree = {str(at): part for at, part in enumerate(tree)}
     if not isinstance(tree, dict):
@@ -126,7 +130,11 @@ def _choose(path: Path, model: Mapping[str, Any], tensors: Mapping[str, Tensor])
             f"{listing(tensors.values())}"
         )
     found = _around(path, model, tensors, _HEAD)
-    assert found is not None
+    if found is None:
+        raise AmbiguousError(
+            f"{path}: {_HEAD} has no bias of its width, so it is no linear layer of "
+            "slovnet's; --weight with --transpose takes it all the same"
+        )
     return found
 
 
@@ -146,6 +154,7 @@ def _around(
         "slovnet's output layer, classes are its columns" if name == _HEAD else "a linear layer, "
         "classes are its columns",
         doubts=(_CRF,) if crf else (), bias_settled=True,
+        vocabulary=None if name == _HEAD else Vocabulary(),
     )  # fmt: skip
 
 
@@ -157,10 +166,9 @@ def _vocabulary(path: Path, members: Mapping[str, Storage], classes: int) -> Voc
         file.seek(place.offset)
         data = file.read(place.size)
     try:
-        text = zlib.decompressobj(wbits=31).decompress(data, _MOST_TEXT).decode("utf-8")
-    except (zlib.error, gzip.BadGzipFile, ValueError):
+        labels = unpacked(data, _MOST_TEXT).decode("utf-8").splitlines()
+    except ValueError:
         return Vocabulary(None, "vocabs/tag.gz is damaged: not used")
-    labels = text.splitlines()
     if len(labels) != classes:
         return Vocabulary(None, f"vocabs/tag.gz has {len(labels)} tags for {classes} classes")
     return Vocabulary(tuple(labels), "vocabs/tag.gz")
@@ -178,6 +186,10 @@ def _domain(
     layers = encoder.get("layers") if isinstance(encoder, dict) else None
     if choice.weight_name != _HEAD or not isinstance(layers, list) or not layers:
         return None
+    head = model.get("head")
+    known = set(encoder or ()) == {"layers"} and set(model) <= {"emb", "encoder", "head"}
+    if not known or not isinstance(head, dict) or not set(head) <= {"proj", "crf"}:
+        return UnknownDomain("it has parts that slovnet's taggers do not have")
     last = layers[-1]
     if not isinstance(last, dict) or list(last) != ["conv", "relu", "norm"]:
         return UnknownDomain("its encoder does not end in a ReLU and a normalisation")

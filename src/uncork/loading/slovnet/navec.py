@@ -14,7 +14,7 @@ from uncork.loading.bounded.cursor import mapped, opened
 from uncork.loading.contents import Contents, Vocabulary
 from uncork.loading.vectors.found import Vectors, check_growth, vectors_of
 
-_MOST_WORDS = 1 << 28  # bytes of a vocabulary once unpacked, counts and words
+_MOST_WORD = 256  # bytes of a word with its count, on average
 _FOLDED = "decoded: product-quantised codes picked from their codebooks"
 
 
@@ -51,14 +51,26 @@ def read_navec(path: Path, members: Mapping[str, Storage]) -> Contents:
     ))  # fmt: skip
 
 
+def unpacked(data: bytes, most: int) -> bytes:
+    """What was compressed with gzip, all of it; ValueError where it is cut, longer or damaged."""
+    unpack = zlib.decompressobj(wbits=31)
+    try:
+        found = unpack.decompress(data, most)
+    except zlib.error as error:
+        raise ValueError("damaged") from error
+    if not unpack.eof or unpack.unused_data:
+        raise ValueError("not whole, or more than one")
+    return found
+
+
 def _words(path: Path, place: Storage, rows: int) -> Vocabulary:
     with path.open("rb") as file:
         file.seek(place.offset)
         data = file.read(place.size)
     try:
-        raw = zlib.decompressobj(wbits=31).decompress(data, _MOST_WORDS)
+        raw = unpacked(data, 4 + _MOST_WORD * rows)
         count = int.from_bytes(raw[:4], "little")
         words = raw[4 + 4 * count :].decode("utf-8").splitlines()
-    except (zlib.error, ValueError):
+    except ValueError:
         return Vocabulary(None, "vocab.bin is damaged: not used")
     return Vocabulary(tuple(words) if len(words) == rows else None, "vocab.bin")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import struct
@@ -15,7 +16,7 @@ from uncork.core.errors import UncorkError
 from uncork.core.text import printable
 from uncork.loading.bounded.archive import Section, Storage, place_of, read_member
 from uncork.loading.codes.decoded import decoded
-from uncork.loading.contents import Choice, Contents, Tensor, require_file
+from uncork.loading.contents import AmbiguousError, Choice, Contents, Tensor, require_file
 from uncork.loading.naming import choose_columns
 from uncork.loading.torch.fairseq import fairseq_choice, fairseq_domain
 from uncork.loading.torch.flair import flair_choice, flair_domain, flair_vocabulary, is_flair
@@ -104,9 +105,17 @@ def _of_flair(contents: Contents, decoded: Decoded) -> Contents:
         found = contents.choose()
         return flair_choice(path, decoded, tensors, found) or found
 
+    def around(name: str) -> Choice | None:
+        with contextlib.suppress(AmbiguousError):
+            own = choose()
+            if own.weight_name == name:
+                return own
+        return contents.around(name)
+
     return replace(
         contents,
         choose=choose,
+        around=around,
         vocabulary=functools.partial(flair_vocabulary, decoded),
         domain=functools.partial(flair_domain, tensors),
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from uncork.domain import Box
 from uncork.loading.contents import Choice, FoundDomain, Tensor, Vocabulary, as_matrix
-from uncork.loading.torch.pickle_decoder import Call, Decoded, Table
+from uncork.loading.torch.pickle_decoder import Call, Decoded, Name, Table
 
 _DICTIONARIES = ("tag_dictionary", "label_dictionary")
 _TAGGER = "linear.weight"
@@ -22,6 +22,10 @@ _STEPS = 1 << 16
 _CRF = (
     "a CRF follows the head: it chooses a path of classes by their scores and its own transitions, "
     "so that a class that never comes first can still lie on it"
+)
+_CANDIDATES = (
+    "flair chooses among the candidates of each mention only: a class that never comes first of "
+    "all can still come first of these"
 )
 
 
@@ -39,17 +43,25 @@ def _labels(decoded: Decoded) -> list[str] | None:
         state = found.state if isinstance(found, Call) else found
         items = state.get("idx2item") if isinstance(state, Table) else None
         if isinstance(items, list) and items:
-            return [_text(one) for one in items]
+            texts = [_text(one) for one in items]
+            return [] if None in texts else [text for text in texts if text is not None]
     return None
 
 
-def _text(item: Any) -> str:
-    """A label, which flair keeps as bytes; older pickles spell bytes as text to be encoded."""
-    if isinstance(item, Call) and str(item.function) == "_codecs.encode":
-        given = item.arguments
-        item = given[0] if isinstance(given, tuple) and given else ""
-        item = item.encode("latin-1", "replace") if isinstance(item, str) else b""
-    return item.decode("utf-8", "backslashreplace") if isinstance(item, bytes) else str(item)[:200]
+def _text(item: Any) -> str | None:
+    """A label, which flair keeps as bytes; older pickles spell bytes as text to be encoded.
+
+    None for anything else, which may be endless as text.
+    """
+    if isinstance(item, Call) and isinstance(item.function, Name):
+        given = item.arguments if isinstance(item.arguments, tuple) else ()
+        if str(item.function) == "_codecs.encode" and given and isinstance(given[0], str):
+            item = given[0].encode("latin-1", "replace")
+        elif item.function.name == "bytes" and not given:
+            item = b""
+    if isinstance(item, bytes):
+        return item.decode("utf-8", "backslashreplace")
+    return item if isinstance(item, str) else None
 
 
 def flair_choice(
@@ -67,10 +79,13 @@ def flair_choice(
     if choice is None:
         return None
     several = decoded.value.get("multi_label") is True
+    doubts = [_CRF] if crf else []
+    if decoded.value.get("candidates") is not None:
+        doubts.append(_CANDIDATES)
     note = "its classifier gives several labels at once: uncork labels asks about sets of them"
     return replace(
         choice,
-        doubts=(*choice.doubts, *((_CRF,) if crf else ())),
+        doubts=(*choice.doubts, *doubts),
         notes=(*choice.notes, *((note,) if several else ())),
     )
 

@@ -153,7 +153,8 @@ def _sizes(value: Any) -> tuple[int, ...]:
     if _is_call(value, "torch.Size") and value.arguments:
         value = value.arguments[0]
     if not isinstance(value, tuple | list) or not _natural(*value) or len(value) > 64:
-        raise ValueError(f"a shape of {str(value)[:40]}")
+        # Not as text, which a few bytes of tuples within tuples can make endless.
+        raise ValueError(f"a shape that is a {type(value).__name__}, not some sizes")
     return tuple(value)
 
 
