@@ -125,3 +125,12 @@ DAMAGE = {
 def test_programs_that_are_none_are_refused(message: str, tmp_path: Path) -> None:
     (tmp_path / "m.mlmodel").write_bytes(model(DAMAGE[message], kind=PROGRAM))
     refused(tmp_path / "m.mlmodel", message)
+
+
+def test_a_model_may_name_the_function_that_runs(tmp_path: Path) -> None:
+    file = tmp_path / "m.mlmodel"
+    both = field(PROGRAM, function("main") + function("other", 2))
+    file.write_bytes(field(1, 9) + field(2, field(21, "other")) + both)
+    refused(file, "has 2 bodies")
+    file.write_bytes(field(1, 9) + field(2, field(21, "third")) + both)
+    refused(file, "2 functions and none is third: main, other")

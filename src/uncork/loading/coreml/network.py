@@ -27,6 +27,7 @@ _OTHERS = {
     202: "a pipeline of several models",
 }  # fmt: skip
 _KINDS = range(100, 2000)
+_DEFAULT_FUNCTION = 21  # of a model's description
 _FIRST_KIND = 200  # from here on, fields of a model say of which kind it is
 
 
@@ -77,7 +78,8 @@ def _model(path: Path, model: Message) -> Network | MLProgram:
     if sum(number >= _FIRST_KIND for number in model.found) > 1:
         raise UncorkError(f"{path} is damaged: it is several models at once")
     if 502 in model:
-        return read_ml_program(path, model.message(502))
+        default = model.message(2).text(_DEFAULT_FUNCTION)
+        return read_ml_program(path, model.message(502), default)
     kind = next((number for number in _NETWORKS if number in model), None)
     if kind is None:
         what = next((text for number, text in _OTHERS.items() if number in model), "another model")

@@ -56,13 +56,17 @@ class _Kept:
     array: Constant | None = None
 
 
-def read_ml_program(path: Path, stored: Message) -> MLProgram:
-    """The main function of a program; nothing of its weights is read yet."""
+def read_ml_program(path: Path, stored: Message, default: str = "") -> MLProgram:
+    """The function of a program that runs unless another is asked for, which a model may name;
+    nothing of its weights is read yet."""
     functions = {entry.text(1): entry.message(2) for entry in stored.messages(2)}
-    if len(functions) > 1 and "main" not in functions:
+    wanted = default or "main"
+    if wanted not in functions and (default or len(functions) > 1):
         names = ", ".join(printable(name)[:40] for name in list(functions)[:8])
-        raise UncorkError(f"{path} holds {len(functions)} functions and none is main: {names}")
-    function = functions.get("main") or next(iter(functions.values()), Message(memoryview(b"")))
+        raise UncorkError(
+            f"{path} holds {len(functions)} functions and none is {printable(wanted)[:40]}: {names}"
+        )
+    function = functions.get(wanted) or next(iter(functions.values()), Message(memoryview(b"")))
     blocks = [entry.message(2) for entry in function.messages(3)]
     if len(blocks) != 1:
         raise UncorkError(f"{path} is damaged: its program has {len(blocks)} bodies")
