@@ -109,13 +109,62 @@ def test_a_row_of_nan_is_nan():
         assert not values[torch.arange(6) != 4].isnan().any()
 
 
+@pytest.mark.parametrize("alpha", [1.01, torch.tensor(1.01)])
+def test_near_alpha_1_logarithms_and_gradients_outlast_what_p_can_hold(alpha):
+    z = torch.tensor([[0.0, -42.5, -90.0, -200.0]])  # p of 1, 4e-31, 1e-100 and 0
+    exact = F.log_entmax(z.double().requires_grad_(), alpha)
+    for one in (z, z.clone().requires_grad_()):
+        torch.testing.assert_close(F.log_entmax(one, alpha), exact.float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(F.log_entmax_topk(z, 3, alpha).values, exact[:, :3].float())
+    (gradient,) = torch.autograd.grad(F.log_entmax(one, alpha)[0, 2], one)
+    torch.testing.assert_close(gradient, torch.tensor([[-10.0, 0, 10.0, 0]]), rtol=1e-4, atol=1e-9)
+    # p of 6e-42: 1/p is infinite.
+    one = torch.tensor([[0.0, -42.5]], requires_grad=True)
+    (gradient,) = torch.autograd.grad(F.log_entmax(one, alpha + 0.01)[0, 1], one)
+    torch.testing.assert_close(gradient, torch.tensor([[-6.6667, 6.6667]]), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("alpha", [1.05, 1.19, 1.2, 1.5, 2.0, 10.0, 50.0])
+def test_logarithms_of_flat_and_of_sparse_rows_are_those_of_p(alpha):
+    """In float32 by every way, held to exact ones in float64."""
+    z = torch.cat([torch.full((1, 100), 0.3), rows(100)[[0, 1, 3]], rows(100)[:1] * 1e-3])
+    exact = F.entmax(z.double(), alpha)
+    given = [z, z.clone().requires_grad_(), z.double(), z.double().requires_grad_()]
+    for one in given:
+        for parameter in (alpha, torch.full((5, 1), alpha, dtype=one.dtype)):
+            found = F.log_entmax(one, parameter)
+            off = 2e-6 * max(1.0, alpha - 1) if one.dtype == torch.float32 else 1e-12
+            torch.testing.assert_close(found.exp().double(), exact, atol=off, rtol=1e-4)
+    torch.testing.assert_close(F.log_entmax(given[3], alpha)[0].exp(), exact[0])
+
+
+@pytest.mark.parametrize("value", [1.0, 1.0 + 1e-9, 1.001, 1.19, 1.2, 1.5])
+def test_log_entmax_has_a_gradient_in_alpha_at_and_near_1(value):
+    z = rows(7, torch.float64)[[0, 1, 4, 5]] / 3
+
+    def summed(alpha):
+        log_p = F.log_entmax(z, alpha)
+        return torch.where(log_p > -torch.inf, log_p, 0).sum(-1)
+
+    alpha = torch.full((4, 1), value, dtype=torch.float64, requires_grad=True)
+    step = 1e-6
+    slope = (summed(alpha.detach() + step) - summed(alpha.detach() - step)) / (2 * step)
+    (gradient,) = torch.autograd.grad(summed(alpha).sum(), alpha)
+    torch.testing.assert_close(gradient.squeeze(1), slope, rtol=1e-5, atol=1e-6)
+
+
 def test_a_step_of_beam_search_is_the_same_from_each_beams_best():
     from benchmarks.nn_decoding import from_all, from_best
 
     z, scores = rows(2053, torch.float64), torch.linspace(-2, 0, 6).double().unsqueeze(1)
-    torch.testing.assert_close(
+    ours, plain = (
         from_best(z, scores, 2, F.log_entmax_topk), from_all(z, scores, 2, F.log_entmax)
-    )
+    )  # fmt: skip
+    torch.testing.assert_close(ours.scores, plain.scores)
+    there = ours.scores > -torch.inf  # the others are in any order
+    assert there.all(1).any()
+    assert torch.equal(ours.beams[there], plain.beams[there])
+    assert torch.equal(ours.classes[there], plain.classes[there])
 
 
 def with_odd_rows(width):
@@ -148,9 +197,16 @@ def as_exact(found, exact, z, k):
 
 @by_kernels
 @pytest.mark.parametrize("alpha", [1.01, *ALPHAS])
-@pytest.mark.parametrize("width", [7, 601])
-def test_kernels_give_the_best_classes_in_one_pass(alpha, width):
+@pytest.mark.parametrize("width", [7, 601, 30_001])  # one tile or eight, one of them cut short
+@pytest.mark.parametrize("few", [True, False])  # rows: many have fewer threads each
+def test_kernels_give_the_best_classes_in_one_launch(alpha, width, few, monkeypatch):
+    from uncork.nn.kernels import best
+
+    monkeypatch.setattr(best, "multiprocessors", lambda device: 100 if few else 1)
     z, k = with_odd_rows(width), 5
+    if width > 4096 * 6:
+        z[0, 5::4096] += 20  # more of a support in one lane than it can keep
+    z[4, :5] = torch.finfo(torch.float32).min  # masked as some models do it
     with kernels_on():
         found = F.log_entmax_topk(z.to(DEVICE), k, alpha)
         relu = F.log_alpha_relu_topk(z.to(DEVICE), k, max(alpha, 1.25), 0.2)
@@ -161,7 +217,11 @@ def test_kernels_give_the_best_classes_in_one_pass(alpha, width):
 
 @by_kernels
 @pytest.mark.parametrize("alpha", [1.01, *ALPHAS])
-def test_a_kernel_writes_all_log_probabilities_in_one_pass(alpha, width):
+@pytest.mark.parametrize("few", [True, False])  # rows: few have a kernel of their own
+def test_a_kernel_writes_all_log_probabilities_in_one_pass(alpha, width, few, monkeypatch):
+    from uncork.nn.kernels import best
+
+    monkeypatch.setattr(best, "multiprocessors", lambda device: 5 if few else 4)
     z = with_odd_rows(width)[[0, 1, 3, 6, 7]]
     with kernels_on():
         found = F.log_entmax(z.to(DEVICE), alpha).cpu()

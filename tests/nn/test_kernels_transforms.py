@@ -217,3 +217,68 @@ def test_normmax_is_solved_by_the_kernel_of_entmax(alpha, width):
     exact = F.normmax(z.double().cpu(), alpha)
     assert_near(p.cpu(), exact)
     assert_near(by_row.cpu(), exact)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_a_row_with_nan_or_inf_is_nan_and_no_other(alpha, value, width):
+    z = logits(3, width, 1.0)
+    z[1, 5] = value
+    target = torch.tensor([1, 0, 5], device=DEVICE)
+    with kernels_on():
+        for made in (
+            F.entmax(z, alpha),
+            F.log_entmax(z, alpha),
+            F.entmax_loss(z, target, alpha=alpha, reduction="none"),
+        ):
+            assert made[1].isnan().all()
+            assert not made[[0, 2]].isnan().any()
+
+
+KINDS = {
+    "entmax": lambda z: F.entmax(z, 1.5),
+    "log_entmax": lambda z: F.log_entmax(z, 1.0001),
+    "alpha_relu": lambda z: F.alpha_relu(z, 1.5, -3.0),
+    "log_alpha_relu": lambda z: F.log_alpha_relu(z, 1.5, -3.0),
+    "entmax_loss": lambda z: F.entmax_loss(z, torch.zeros(2, dtype=torch.int64, device=z.device)),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own, in forward mode
+@pytest.mark.parametrize("name", KINDS)
+def test_what_traces_or_batches_goes_past_the_kernels(name):
+    """make_fx and jacobian(vectorize=True) see no launch; dual numbers would lose their tangent."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    function, z = KINDS[name], logits(2, 9, 1.0)
+    jacobian = torch.autograd.functional.jacobian
+    expected = function(2 * z), jacobian(function, z)
+    with kernels_on():
+        traced = make_fx(function)(z)(2 * z)
+        torch.testing.assert_close(traced, expected[0])
+        torch.testing.assert_close(jacobian(function, z, vectorize=True), expected[1])
+        forward = jacobian(function, z, vectorize=True, strategy="forward-mode")
+        torch.testing.assert_close(forward, expected[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("alpha", [3.5, 10.0])
+def test_steep_alphas_sum_to_one_where_kernels_take_the_others(alpha, dtype):
+    """At the edge of the support the last bit of a threshold is hundredths of a probability."""
+    z = logits(9, 500, 1e-3, dtype)
+    target = torch.arange(9, device=DEVICE)
+    exact = F.entmax(z.double().cpu(), alpha)
+    with kernels_on():
+        p = F.entmax(z, alpha, dtype=torch.float32).cpu()
+        log_p = F.log_entmax(z, alpha, dtype=torch.float32).cpu()
+        best = F.log_entmax_topk(z, 3, alpha, dtype=torch.float32)
+        loss = F.entmax_loss(z.float(), target, alpha=alpha).cpu()
+        eye = torch.eye(500, device=DEVICE)
+        linear = F.linear_entmax_loss(z.float(), eye, target, alpha=alpha).cpu()
+    torch.testing.assert_close(p.double(), exact, atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(log_p.double().exp(), exact, atol=1e-6, rtol=1e-4)
+    found = exact.gather(1, best.indices.cpu())
+    torch.testing.assert_close(best.values.cpu().double().exp(), found, atol=1e-6, rtol=1e-4)
+    truth = F.entmax_loss(z.double().cpu(), target.cpu(), alpha=alpha).float()
+    torch.testing.assert_close(loss, truth, atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(linear, truth, atol=1e-6, rtol=1e-4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
@@ -93,7 +94,9 @@ def rows_back(rows: Tensor, like: Tensor, dim: int, dtype: torch.dtype) -> Tenso
     """The inverse of `rows_last`."""
     if like.dim() == 0:
         return rows.squeeze(0).to(dtype)
-    return rows.movedim(-1, dim).to(dtype)
+    if dim not in (-1, rows.dim() - 1):
+        rows = rows.movedim(-1, dim)
+    return rows.to(dtype)
 
 
 def per_row(value: Alpha, input: Tensor, dim: int, rows: Tensor, name: str) -> Alpha:
@@ -129,18 +132,50 @@ def per_row(value: Alpha, input: Tensor, dim: int, rows: Tensor, name: str) -> A
     return value.movedim(dim, -1)
 
 
-def runs_eagerly_on_cpu(*tensors: Tensor) -> bool:
-    """True where looking at values costs nothing and is allowed: plain CPU tensors outside
-    torch.compile, tracers, vmap, grad transforms and tensor subclasses."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+def are_values(*tensors: Tensor) -> bool:
+    """Whether these are their values and nothing more, which nobody traces: plain tensors outside
+    torch.compile, tracers, vmap, grad transforms and forward mode."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False
-    functorch = torch._C._functorch
-    return all(
-        type(tensor) in (Tensor, torch.nn.Parameter)
-        and tensor.device.type == "cpu"
-        and not functorch.is_functorch_wrapped_tensor(tensor)
-        and not functorch.is_legacy_batchedtensor(tensor)  # jacobian(vectorize=True)
+    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:  # make_fx
+        return False
+    plain = all(type(tensor) in (Tensor, torch.nn.Parameter) for tensor in tensors)
+    return plain and not are_transformed(*tensors)
+
+
+def are_transformed(*tensors: Any) -> bool:
+    """Whether torch.func, batched gradients or forward mode stand behind one of these, of which
+    some may not be tensors."""
+    functorch, forward = torch._C._functorch, torch.autograd.forward_ad
+    dual = forward._current_level >= 0 and torch._C._is_fwd_grad_enabled()
+    return any(
+        isinstance(tensor, Tensor)
+        and (
+            functorch.is_functorch_wrapped_tensor(tensor)
+            or functorch.is_legacy_batchedtensor(tensor)  # jacobian(vectorize=True)
+            or (dual and forward.unpack_dual(tensor).tangent is not None)
+        )
         for tensor in tensors
+    )
+
+
+def is_batched(tensor: Tensor) -> bool:
+    """Whether it is one of many, under vmap or batched gradients: nobody can see its values."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return bool(functorch.is_legacy_batchedtensor(tensor))
+
+
+def runs_eagerly_on_cpu(*tensors: Tensor) -> bool:
+    """True where looking at values costs nothing and is allowed: plain CPU tensors, and nobody who
+    would see what is done with them."""
+    return (
+        are_values(*tensors)
+        and not torch._C._len_torch_dispatch_stack()
+        and all(tensor.device.type == "cpu" for tensor in tensors)
     )
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 
+from uncork.nn._rows import are_values
 from uncork.nn._torch import torch
 
 Tensor = torch.Tensor
@@ -49,15 +50,14 @@ def _runs_triton(index: int) -> bool:
 
 def launches(*tensors: Tensor) -> bool:
     """Whether a kernel can be launched on the memory of these tensors here and now: they are
-    `usable`, and neither traced nor batched."""
-    if torch.compiler.is_compiling():
-        return False
-    plain = all(
-        type(tensor) in (Tensor, torch.nn.Parameter)
-        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-        for tensor in tensors
-    )
-    return plain and usable(*tensors)
+    `usable`, and nothing but their values."""
+    return are_values(*tensors) and usable(*tensors)
+
+
+def take_entmax(alpha: float | Tensor) -> bool:
+    """Whether they have α-entmax of this α. Beyond 3 the last bit of a float32 threshold moves
+    probabilities by thousandths and more, and the torch version goes between two thresholds."""
+    return not isinstance(alpha, Tensor) and 1 < alpha <= 3
 
 
 @contextmanager

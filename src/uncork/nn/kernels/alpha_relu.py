@@ -13,7 +13,14 @@ import triton.language as tl
 
 from uncork.nn._rows import Alpha
 from uncork.nn._torch import torch
-from uncork.nn.kernels.launch import alignment, as_rows, ceiling, on_its_device, power_of_two
+from uncork.nn.kernels.launch import (
+    alignment,
+    as_rows,
+    ceiling,
+    launch,
+    on_its_device,
+    power_of_two,
+)
 from uncork.nn.kernels.logits import aligned, edge, edge_at, edge_inside, entry_at, inner
 from uncork.nn.kernels.math import ENTMAX15, SPARSEMAX, kind_of, positive
 
@@ -27,7 +34,7 @@ def alpha_relu_forward(z: Tensor, alpha: float, tau: Alpha, dtype: torch.dtype) 
     """p like z (of any strides without overlap); tau is a float or a tensor of one value."""
     z = _dense(z)
     p = torch.empty_like(z, dtype=dtype)
-    _launch_elementwise(alpha_relu_kernel, z, p, alpha=alpha, tau=tau)
+    _launch_elementwise(alpha_relu_kernel, alpha, tau, z=z, p=p)
     return p
 
 
@@ -38,17 +45,19 @@ def alpha_relu_backward(z: Tensor, grad: Tensor, alpha: float, tau: Alpha) -> Te
     if grad.stride() != z.stride():
         grad = torch.empty_like(z, dtype=grad.dtype).copy_(grad)
     out = torch.empty_like(z)
-    _launch_elementwise(alpha_relu_backward_kernel, z, grad, out, alpha=alpha, tau=tau)
+    _launch_elementwise(alpha_relu_backward_kernel, alpha, tau, z=z, grad=grad, out=out)
     return out
 
 
-def _launch_elementwise(kernel: Any, z: Tensor, *others: Tensor, alpha: float, tau: Alpha) -> None:
+def _launch_elementwise(kernel: Any, alpha: float, tau: Alpha, **tensors: Tensor) -> None:
     given = isinstance(tau, Tensor)
+    z = tensors["z"]
     block = 1024 * (16 // z.element_size()) // 2
-    kernel[(ceiling(z.numel(), block),)](
-        z, *others, tau if given else z, z.numel(), alpha, 0.0 if given else tau,
-        KIND=kind_of(alpha), L=block, TAU_TENSOR=given, num_warps=4,
-    )  # fmt: skip
+    launch(kernel, ceiling(z.numel(), block), {
+        **tensors, "taus": tau if given else z, "numel": z.numel(), "alpha": alpha,
+        "tau": 0.0 if given else tau, "KIND": kind_of(alpha), "L": block, "TAU_TENSOR": given,
+        "num_warps": 4,
+    })  # fmt: skip
 
 
 def _dense(z: Tensor) -> Tensor:
@@ -76,11 +85,12 @@ def alpha_relu_losses(
     p = torch.empty(z.shape, dtype=z.dtype, device=z.device)
     losses = torch.empty(len(z), dtype=torch.float32, device=z.device)
     lanes = min(4096, max(32, power_of_two(n)))
-    alpha_relu_loss_kernel[(len(rows),)](
-        rows, p, losses, target, n, rows.stride(0), n, alpha, tau, ignore_index,
-        KIND=kind_of(alpha), L=lanes, ALIGN=alignment(rows, p),
-        num_warps=min(8, max(1, lanes // 512)),
-    )  # fmt: skip
+    launch(alpha_relu_loss_kernel, len(rows), {
+        "z": rows, "p": p, "losses": losses, "targets": target, "n": n,
+        "stride_z": rows.stride(0), "stride_p": n, "alpha": alpha, "tau": tau,
+        "ignore_index": ignore_index, "KIND": kind_of(alpha), "L": lanes,
+        "ALIGN": alignment(rows, p), "num_warps": min(8, max(1, lanes // 512)),
+    })  # fmt: skip
     return losses, p
 
 

@@ -42,6 +42,7 @@ from uncork.nn.kernels.math import (
     finite,
     kind_of,
     largest_shift,
+    largest_zero,
     log_probability,
     lowest_shift,
     newton_step,
@@ -52,6 +53,7 @@ from uncork.nn.kernels.math import (
     slope_of,
     solve,
     terms,
+    tolerance_of,
 )
 
 Tensor = torch.Tensor
@@ -138,8 +140,7 @@ def _solve_rows(
         "targets": s if target is None else target, "stride_z": rows.stride(0),
         "stride_p": out.stride(0),
         "alpha": 1.5 if by_row else float(alpha),
-        # Of Σp: a few units of float32, or well under half a unit of a 16-bit result.
-        "tolerance": 4 * 2.0**-23 if dtype == torch.float32 else 2.0**-14,
+        "tolerance": tolerance_of(dtype),
         "KIND": _kind(alpha, level),
         "BRACKET": isinstance(alpha, Tensor) or alpha > 2,
         "STEPS": STEPS,
@@ -185,11 +186,12 @@ def entmax_backward(p: Tensor, grad: Tensor, alpha: float, dtype: torch.dtype) -
     one = n <= 8192
     lanes = max(32, power_of_two(n)) if one else 2048
     warps = min(8, max(1, lanes // 512)) if one else 8
-    entmax_backward_kernel[(len(rows),)](
-        rows, pulled, result, n, rows.stride(0), pulled.stride(0), result.stride(0), alpha,
-        KIND=kind_of(alpha), L=lanes, ONE=one, ALIGN=alignment(rows, result), STAGES=3,
-        num_warps=warps,
-    )  # fmt: skip
+    launch(entmax_backward_kernel, len(rows), {
+        "p": rows, "grad": pulled, "out": result, "n": n, "stride_p": rows.stride(0),
+        "stride_g": pulled.stride(0), "stride_out": result.stride(0), "alpha": alpha,
+        "KIND": kind_of(alpha), "L": lanes, "ONE": one, "ALIGN": alignment(rows, result),
+        "STAGES": 3, "num_warps": warps,
+    })  # fmt: skip
     return out
 
 
@@ -269,13 +271,6 @@ def _keep(x, tile, line, count, stack, tags, lanes, L: tl.constexpr, DEPTH: tl.c
     tl.store(tags + place, (tile + tl.zeros_like(count)).to(tags.dtype.element_ty), mask=above)
     # The count goes on past the end: that is how an overflow is noticed.
     return count + (~(x <= line)).to(tl.int32)
-
-
-@triton.jit
-def _line(top, c, alpha, KIND: tl.constexpr):
-    """Entries at or below this are zero, whatever rounding did."""
-    length = reach(alpha, KIND)
-    return top - c - length - 1e-6 * (tl.abs(top) + tl.abs(c) + length)
 
 
 @triton.jit
@@ -374,7 +369,7 @@ def entmax_wide_kernel(
             c = tl.minimum(c, guess + (top - before_top))
             depth = DEPTH + 1
         else:
-            line = _line(top, c, alpha, KIND)
+            line = largest_zero(top, c, alpha, KIND)
             x = edge(base, 0, off, n, whole, lanes, L)
             count = _keep(x, 0, line, count, stack, tags, lanes, L, DEPTH)
             # A crowded row raises its line on the way, by the lanes' maxima: after an eighth, or in
@@ -393,7 +388,7 @@ def entmax_wide_kernel(
                     top, c = _from_maxima(
                         tops, top, c, size, alpha, tolerance * 64, KIND, BRACKET, STEPS
                     )
-                    line = _line(top, c, alpha, KIND)
+                    line = largest_zero(top, c, alpha, KIND)
             x = edge(base, 1, off, n, whole, lanes, L)
             count = _keep(x, whole, line, count, stack, tags, lanes, L, DEPTH)
             tops = tl.maximum(tops, x)

@@ -8,8 +8,9 @@ keeps what was found, by everything it can depend on: types, alignments, numbers
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from functools import cache, wraps
+from operator import itemgetter
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from uncork.nn._torch import torch
 
@@ -19,6 +20,7 @@ Made = TypeVar("Made")
 
 _MOST = 4096  # compiled forms kept: sizes may change with every call and never return
 _forms: dict[tuple[Any, ...], Any] = {}
+_sites: dict[tuple[Any, ...], _Site] = {}  # as many as launches are written, by types
 
 
 def on_its_device(
@@ -41,29 +43,49 @@ def on_its_device(
     return launched
 
 
+class _Site(NamedTuple):
+    """What the names and types of a launch's arguments tell, whatever their values."""
+
+    kernel: Any  #: kept alive, so that no other has its id
+    tensors: list[int]  #: which of the arguments are tensors
+    in_order: Callable[[list[Any]], tuple[Any, ...]]  #: the arguments as the kernel names them
+
+
 def launch(kernel: Any, programs: int, arguments: Mapping[str, Any]) -> tuple[Any, list[Any]]:
     """kernel[programs,](**arguments) on the current device. Returns the compiled form (None under
     Triton's interpreter) and the arguments in order, tensors as their addresses."""
-    values = [arguments[name] for name in kernel.arg_names]
-    key: list[Any] = [id(kernel), arguments["num_warps"], arguments.get("maxnreg")]
-    for place, value in enumerate(values):
-        if isinstance(value, torch.Tensor):
-            address = value.data_ptr()
-            key += (value.dtype, address % 16 == 0)
-            values[place] = address
-        else:
-            key += (type(value), value)  # 1, 1.0 and True are equal
-    key.append(torch.cuda.current_device() if torch.cuda.is_initialized() else None)
-    form = _forms.get(tuple(key))
+    values = list(arguments.values())
+    call = (id(kernel), *arguments, *map(type, values))  # types: 1, 1.0 and True are equal
+    site = _sites.get(call)
+    if site is None:
+        site = _sites[call] = _site(kernel, arguments)
+    addresses = [values[place].data_ptr() for place in site.tensors]
+    for place, address in zip(site.tensors, addresses, strict=True):
+        values[place] = (values[place].dtype, address % 16 == 0)
+    key = (call, torch.cuda.current_device() if torch.cuda.is_initialized() else None, *values)
+    for place, address in zip(site.tensors, addresses, strict=True):
+        values[place] = address
+    ordered = site.in_order(values)
+    form = _forms.get(key)
     if form is not None:
-        form[programs, 1, 1](*values)
-        return form, values
+        form[programs, 1, 1](*ordered)
+        return form, list(ordered)
     form = kernel[(programs,)](**arguments)
     if form is not None:
         if len(_forms) >= _MOST:
             _forms.clear()
-        _forms[tuple(key)] = form
-    return form, values
+        _forms[key] = form
+    return form, list(ordered)
+
+
+def _site(kernel: Any, arguments: Mapping[str, Any]) -> _Site:
+    names = list(arguments)
+    places = [names.index(name) for name in kernel.arg_names]
+    return _Site(
+        kernel,
+        [place for place, value in enumerate(arguments.values()) if isinstance(value, Tensor)],
+        itemgetter(*places) if len(places) > 1 else lambda values: (values[places[0]],),
+    )
 
 
 class Repeated:
@@ -99,6 +121,7 @@ def power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
+@cache
 def multiprocessors(device: torch.device) -> int:
     """Multiprocessors of a GPU (under the interpreter, 2)."""
     if device.type != "cuda":
@@ -109,7 +132,7 @@ def multiprocessors(device: torch.device) -> int:
 
 def as_rows(z: Tensor) -> Tensor:
     """z (..., n) as (rows, n), each row contiguous; a view where the strides allow it."""
-    rows = z.reshape(-1, z.shape[-1])
+    rows = z if z.dim() == 2 else z.reshape(-1, z.shape[-1])
     return rows if rows.stride(1) == 1 or rows.shape[1] == 1 else rows.contiguous()
 
 

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from uncork.nn._torch import torch
-from uncork.nn.kernels.launch import ceiling, on_its_device, power_of_two
+from uncork.nn.kernels.launch import ceiling, launch, on_its_device, power_of_two
 
 Tensor = torch.Tensor
 
@@ -20,9 +20,10 @@ _TILE = 2048
 def reduced(losses: Tensor, target: Tensor, ignore_index: int, mean: bool) -> tuple[Tensor, Tensor]:
     """(total (), share ()): the mean or sum of losses (N), and the factor of each row in it."""
     total, share = losses.new_empty(()), losses.new_empty(())
-    reduce_kernel[(1,)](
-        losses, target, total, share, len(losses), ignore_index, MEAN=mean, L=2048, num_warps=8
-    )
+    launch(reduce_kernel, 1, {
+        "losses": losses, "targets": target, "total": total, "share": share, "rows": len(losses),
+        "ignore_index": ignore_index, "MEAN": mean, "L": 2048, "num_warps": 8,
+    })  # fmt: skip
     return total, share
 
 
@@ -37,10 +38,12 @@ def loss_backward(
     kernel, grid, lanes = loss_backward_kernel, ceiling(p.numel(), _TILE), _TILE
     if n < _TILE:
         kernel, grid, lanes = narrow_loss_backward_kernel, rows, max(32, power_of_two(n))
-    kernel[(grid,)](
-        p, out, target, grad.contiguous(), grad if share is None else share, n, rows, p.numel(),
-        ignore_index, BY_ROW=share is None, L=lanes, num_warps=min(4, max(1, lanes // 256)),
-    )  # fmt: skip
+    launch(kernel, grid, {
+        "p": p, "out": out, "targets": target, "grads": grad.contiguous(),
+        "shares": grad if share is None else share, "n": n, "rows": rows, "numel": p.numel(),
+        "ignore_index": ignore_index, "BY_ROW": share is None, "L": lanes,
+        "num_warps": min(4, max(1, lanes // 256)),
+    })  # fmt: skip
     return out
 
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from uncork.nn._torch import torch
+
 SPARSEMAX = tl.constexpr(2)
 ENTMAX15 = tl.constexpr(15)
 POWER = tl.constexpr(3)
@@ -45,6 +47,12 @@ def offset_of(alpha: float) -> float:
     return 0.0 if kind_of(alpha) in (SOFTMAX.value, GENERAL.value) else 1 / (alpha - 1)
 
 
+def tolerance_of(dtype: torch.dtype) -> float:
+    """How far Σp may be from 1 for a result of this type: a few units of float32, or well under
+    half a unit of 16 bits."""
+    return 4 * 2.0**-23 if dtype == torch.float32 else 2.0**-14
+
+
 @triton.jit
 def positive(x):
     """[x]₊ that keeps NaN."""
@@ -53,8 +61,9 @@ def positive(x):
 
 @triton.jit
 def finite(top):
-    """The largest entry of a row, 0 where all are −inf."""
-    return tl.where(top == -float("inf"), 0.0, top)
+    """The largest entry of a row, 0 where all are −inf, NaN where one is +inf."""
+    top = tl.where(top == -float("inf"), 0.0, top)
+    return tl.where(top == float("inf"), float("nan"), top)
 
 
 @triton.jit
@@ -92,6 +101,13 @@ def reach(alpha, KIND: tl.constexpr):
         return 1.0 / tl.maximum(alpha - 1.0, 1e-30)
     else:
         return 0.0
+
+
+@triton.jit
+def largest_zero(top, c, alpha, KIND: tl.constexpr):
+    """Logits at or below this have p = 0, whatever rounding did."""
+    length = reach(alpha, KIND)
+    return top - c - length - 1e-6 * (tl.abs(top) + tl.abs(c) + length)
 
 
 @triton.jit

@@ -25,6 +25,7 @@ from uncork.nn.transforms.deformed import on_support
 from uncork.nn.transforms.entmax import (
     LogTopK,
     SparseOutput,
+    all_of,
     best_of,
     check_topk,
     decodes_by_kernels,
@@ -393,11 +394,9 @@ def alpha_relu_log_scores(
     dtype = output_dtype(input, dtype)
     if not isinstance(tau, Tensor) and decodes_by_kernels(input, alpha):
         from uncork.nn.kernels.best import log_alpha_relu as by_kernel
-        from uncork.nn.kernels.launch import as_rows
 
-        z = input.detach().movedim(dim, -1)
-        made = by_kernel(as_rows(z), float(alpha), tau, dtype)
-        return made.reshape(z.shape).movedim(-1, dim)
+        number, threshold, kind = float(alpha), tau, dtype
+        return all_of(input, dim, lambda rows: by_kernel(rows, number, threshold, kind))
     wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
     if wide.numel() == 0:
         return wide.to(dtype)

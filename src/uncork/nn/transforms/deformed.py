@@ -43,7 +43,7 @@ def exp_alpha(x: Tensor, alpha: Alpha, out: Tensor | None = None) -> Tensor:
     if isinstance(alpha, Tensor):
         eps = alpha - 1
         safe = torch.where(eps == 0, torch.ones_like(eps), eps)
-        power = torch.log1p((safe * x).clamp(min=-1)) / safe
+        power = log1p((safe * x).clamp(min=-1)) / safe
         return torch.where(eps == 0, x, power).exp()
     if out is None:
         return _exp_alpha_new(x, alpha)
@@ -69,7 +69,32 @@ def _exp_alpha_new(x: Tensor, alpha: float) -> Tensor:
         return ((x + 2).relu() * 0.5).square()
     if LEAST_ALPHA_BY_POWER <= alpha < 2:
         return positive_power((x * (alpha - 1) + 1).relu(), 1 / (alpha - 1))
-    return (torch.log1p((x * (alpha - 1)).clamp(min=-1)) / (alpha - 1)).exp()
+    return (log1p((x * (alpha - 1)).clamp(min=-1)) / (alpha - 1)).exp()
+
+
+def log1p(x: Tensor) -> Tensor:
+    """log(1 + x). ONNX has but that: written out, what rounding took from 1 + x is put back."""
+    if not torch.onnx.is_in_onnx_export():
+        return torch.log1p(x)
+    u = 1 + x
+    away = u - 1
+    one = torch.ones_like(x)
+    share = torch.where(away == x, one, x / torch.where(away == 0, one, away))  # no inf / inf
+    return torch.where(away == 0, x, u.log() * share)
+
+
+def log_alpha(log_p: Tensor, alpha: Alpha) -> Tensor:
+    """x of p = exp_α(x), from log p: (p^{α−1} − 1)/(α−1), accurate and differentiable at α → 1."""
+    if isinstance(alpha, Tensor):
+        return log_p * _chi((alpha - 1) * log_p)
+    return log_p if alpha == 1 else torch.expm1((alpha - 1) * log_p) / (alpha - 1)
+
+
+def log_exp_alpha(x: Tensor, alpha: Alpha) -> Tensor:
+    """log exp_α(x) = log(1 + (α−1) x)/(α−1) on the support, likewise."""
+    if isinstance(alpha, Tensor):
+        return x * _lambda((alpha - 1) * x)
+    return x if alpha == 1 else log1p((alpha - 1) * x) / (alpha - 1)
 
 
 def on_support(p: Tensor) -> tuple[Tensor, Tensor]:
@@ -168,7 +193,7 @@ def _series(t: Tensor, coefficients: list[float], exact: Tensor) -> Tensor:
     return torch.where(t.abs() < _SMALL, total, exact)
 
 
-_SMALL = 0.25  # 12 terms of each series are exact to float64 below this
+_SMALL = 0.25  # the terms of each series are exact to float64 below this
 
 
 def _away(t: Tensor) -> Tensor:
@@ -187,6 +212,12 @@ def _chi(t: Tensor) -> Tensor:
     """(e^t − 1)/t, 1 at 0."""
     far = _away(t)
     return _series(t, [1 / math.factorial(j + 1) for j in range(12)], torch.expm1(far) / far)
+
+
+def _lambda(t: Tensor) -> Tensor:
+    """log(1 + t)/t, 1 at 0."""
+    far = _away(t)
+    return _series(t, [(-1.0) ** j / (j + 1) for j in range(26)], log1p(far) / far)
 
 
 def _chi_slope(t: Tensor) -> Tensor:

@@ -21,7 +21,14 @@ from uncork.nn._rows import (
     runs_eagerly_on_cpu,
 )
 from uncork.nn._torch import torch
-from uncork.nn.transforms.deformed import alpha_slopes, log_on_support, on_support, slopes
+from uncork.nn.transforms.deformed import (
+    alpha_slopes,
+    log_alpha,
+    log_exp_alpha,
+    log_on_support,
+    on_support,
+    slopes,
+)
 from uncork.nn.transforms.grouped import (
     NARROW,
     entmax_rows,
@@ -71,7 +78,7 @@ class Entmax(torch.autograd.Function):
             return z.clone()
         if not isinstance(alpha, Tensor) and alpha == 1:
             return _softmax(z)
-        if kernels.launches(z) and not isinstance(alpha, Tensor) and alpha > 1:
+        if not isinstance(alpha, Tensor) and kernels.take_entmax(alpha) and kernels.launches(z):
             from uncork.nn.kernels.entmax import entmax_forward
 
             return entmax_forward(z, alpha, z.dtype)
@@ -277,8 +284,7 @@ def _entmax(
     if (
         dtype == input.dtype
         and not return_support
-        and not isinstance(alpha, Tensor)
-        and alpha > 1
+        and kernels.take_entmax(alpha)
         and input.dim() > 0
         and kernels.launches(input)
     ):
@@ -306,6 +312,7 @@ def log_entmax(
 
     For decoding: beam search adds these, and a class off the support ends its beam.
     """
+    check_floating(input)
     if is_sharded(input):
         p = entmax(input, alpha, dim, dtype=compute_dtype(output_dtype(input, dtype)))
         logs: Tensor = of_shards(
@@ -321,33 +328,74 @@ def log_entmax(
         known = torch.where(masked, torch.zeros_like(input), input)
         return torch.where(masked, -torch.inf, torch.log_softmax(known, dim, dtype=dtype))
     if decodes_by_kernels(input, alpha):
-        from uncork.nn.kernels.entmax import log_entmax_forward
+        from uncork.nn.kernels.best import log_entmax as by_kernel
 
-        return log_entmax_forward(input.movedim(dim, -1), float(alpha), dtype).movedim(-1, dim)
+        number = float(alpha)
+        return all_of(input, dim, lambda rows: by_kernel(rows, number, dtype))
     wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
-    if (
-        not isinstance(alpha, Tensor)
-        and not wide.requires_grad
-        and wide.dim()
-        and wide.numel()
-        and runs_eagerly_on_cpu(wide)
-    ):
-        # For decoding: logarithms where the support is, as it is found.
-        check_floating(input)
+    alpha = check_parameter(alpha, above=0.0)
+    if not isinstance(alpha, Tensor) and _decodes_on_cpu(wide, alpha):
+        # Logarithms where the support is, as it is found.
         z = wide.movedim(dim, -1)
-        rows = entmax_rows(
-            z.reshape(-1, z.shape[-1]), float(check_parameter(alpha, above=0.0)), logarithm=True
-        )
+        rows = entmax_rows(z.reshape(-1, z.shape[-1]), alpha, logarithm=True)
         return rows.reshape(z.shape).movedim(-1, dim).to(dtype)
-    return log_on_support(entmax(wide, alpha, dim)).to(dtype)
+    z = rows_last(wide, dim, wide.dtype)
+    alpha = per_row(alpha, wide, dim, z, "alpha")
+    return rows_back(_log_of_rows(z, alpha), wide, dim, dtype)
+
+
+# From here on p on the support, at least (6e-8)^{1/(α−1)}, is in float32's range, and so is 1/p.
+_LEAST_ALPHA_BY_P = 1.2
+
+
+def _log_of_rows(z: Tensor, alpha: Alpha) -> Tensor:
+    """log p of z (..., n), differentiable."""
+    if not z.numel():
+        return z.clone()
+    p: Tensor = apply(Entmax, z, alpha)
+    if isinstance(alpha, Tensor):
+        small = alpha < _LEAST_ALPHA_BY_P
+        near = _log_near_1(z, p, torch.where(small, alpha, torch.ones_like(alpha)))
+        far = log_on_support(torch.where(small, torch.ones_like(p), p))  # no 1/p of these
+        return torch.where(small, near, far)
+    return _log_near_1(z, p, alpha) if alpha < _LEAST_ALPHA_BY_P else log_on_support(p)
+
+
+def _log_near_1(z: Tensor, p: Tensor, alpha: Alpha) -> Tensor:
+    """The same from the largest p of each row: near α = 1 others leave the range of floating point
+    long before their logarithms do, and so would 1/p in the gradient.
+
+    p = exp_α(x), and x is that of the largest, less how far z lies below it.
+    """
+    at = z.detach().argmax(-1, keepdim=True)
+    top, share = z.gather(-1, at), p.gather(-1, at)
+    masked = top.detach() == -torch.inf
+    below = torch.where(masked, torch.zeros_like(z), z) - torch.where(masked, 0.0, top)
+    log_share = torch.where(masked, torch.ones_like(share), share).log()
+    x = log_alpha(log_share, alpha) + below
+    support = (x * (alpha - 1) > -1) & (below > -torch.inf)
+    made = log_exp_alpha(torch.where(support, x, torch.zeros_like(x)), alpha)
+    nothing = (p - torch.inf).detach()  # or NaN
+    return torch.where(support & ~masked, made, nothing)
+
+
+def _decodes_on_cpu(z: Tensor, alpha: float) -> bool:
+    """Whether logarithms can be taken of p as it is found: without a gradient, and of no α so near
+    to 1 that p is 0 to floating point where its logarithm is not −inf."""
+    return bool(
+        alpha >= _LEAST_ALPHA_BY_P
+        and not z.requires_grad
+        and z.dim()
+        and z.numel()
+        and runs_eagerly_on_cpu(z)
+    )
 
 
 def decodes_by_kernels(input: Tensor, alpha: Alpha, k: int = 1) -> bool:
     """Whether kernels go from the logits to log-probabilities, or to those of the k best: no
     gradient is asked for, and k is small."""
     if (
-        isinstance(alpha, Tensor)
-        or alpha <= 1
+        not kernels.take_entmax(alpha)
         or input.dim() == 0
         or (input.requires_grad and torch.is_grad_enabled())
         or not kernels.launches(input)
@@ -390,15 +438,7 @@ def log_entmax_topk(
         number, kind = float(alpha), output_dtype(input, dtype)
         return best_of(input, dim, lambda rows: entmax_best(rows, number, k, kind))
     wide = input.to(torch.float32) if input.dtype in (torch.float16, torch.bfloat16) else input
-    if (
-        not isinstance(alpha, Tensor)
-        and alpha > 1
-        and not wide.requires_grad
-        and wide.dim()
-        and wide.numel()
-        and wide.shape[dim] >= NARROW
-        and runs_eagerly_on_cpu(wide)
-    ):
+    if not isinstance(alpha, Tensor) and _decodes_on_cpu(wide, alpha) and wide.shape[dim] >= NARROW:
         z = wide.movedim(dim, -1)
         made = entmax_rows_topk(z.reshape(-1, z.shape[-1]), alpha, k)
         values, classes = (one.reshape((*z.shape[:-1], k)).movedim(-1, dim) for one in made)
@@ -406,11 +446,28 @@ def log_entmax_topk(
     return topk_of(input, log_entmax(input, alpha, dim, dtype=dtype), k, dim)
 
 
+def all_of(input: Tensor, dim: int, log_p: Callable[[Tensor], Tensor]) -> Tensor:
+    """A kernel's log-probabilities of rows (R, n), along `dim` of the input."""
+    from uncork.nn.kernels.launch import as_rows
+
+    if _has_rows(input, dim):
+        return log_p(as_rows(input))
+    z = input.movedim(dim, -1)
+    return log_p(as_rows(z)).reshape(z.shape).movedim(-1, dim)
+
+
+def _has_rows(input: Tensor, dim: int) -> bool:
+    """As decoders have it. Every view takes its time, and launching a step takes most of it."""
+    return input.dim() == 2 and dim in (1, -1)
+
+
 def best_of(input: Tensor, dim: int, best: Callable[[Tensor], tuple[Tensor, Tensor]]) -> LogTopK:
     """A kernel's best of rows (R, n), (R, k) twice, along `dim` of the input."""
     from uncork.nn.kernels.launch import as_rows
 
-    z = input.detach().movedim(dim, -1)
+    if _has_rows(input, dim):
+        return LogTopK(*best(as_rows(input)))
+    z = input.movedim(dim, -1)
     values, classes = (
         one.reshape((*z.shape[:-1], one.shape[-1])).movedim(-1, dim) for one in best(as_rows(z))
     )

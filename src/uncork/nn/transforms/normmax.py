@@ -94,7 +94,8 @@ class Normmax(torch.autograd.Function):
 def normmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
     """(I − p1ᵀ) diag(s) (I − 1pᵀ) grad with s = p^{2−α} ‖p‖_α^{α−1}/(α−1), differentiable in both.
 
-    Since w = (p/‖p‖_α)^{α−1}, and p moves by p/((α−1) w) times what its own z − t does.
+    Since w = (p/‖p‖_α)^{α−1}, and p moves by p/((α−1) w) times what its own z − t does. With
+    r = p/m it is s = m r^{2−α} ‖r‖_α^{α−1}/(α−1), whatever m is.
     """
     if (
         isinstance(alpha, Tensor)
@@ -116,11 +117,24 @@ def normmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
 
 
 def _vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
-    norm = power_sum(p, alpha)
-    norm = torch.where(norm == 0, torch.ones_like(norm), norm)  # masked rows
-    scale = norm.pow((alpha - 1) / alpha) / (alpha - 1)
-    pushed = slopes(p, alpha) * (scale * (grad - (p * grad).sum(-1, keepdim=True)))
+    ratio, top = _by_largest(p)
+    scale = top * power_sum(ratio, alpha).pow((alpha - 1) / alpha) / (alpha - 1)
+    pushed = slopes(ratio, alpha) * (scale * (grad - (p * grad).sum(-1, keepdim=True)))
     return pushed - p * pushed.sum(-1, keepdim=True)
+
+
+def norm(p: Tensor, alpha: Alpha) -> Tensor:
+    """‖p‖_α of each row: (..., 1)."""
+    ratio, top = _by_largest(p)
+    return top * power_sum(ratio, alpha).pow(1 / alpha)
+
+
+def _by_largest(p: Tensor) -> tuple[Tensor, Tensor]:
+    """p divided by each row's largest, whose powers stay in range for every α, and these (..., 1):
+    constants to a derivative. 1 for masked rows."""
+    top = p.detach().amax(-1, keepdim=True)
+    top = torch.where(top == 0, torch.ones_like(top), top)
+    return p / top, top
 
 
 @forward_mode

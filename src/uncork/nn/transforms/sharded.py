@@ -21,13 +21,16 @@ Tensor = torch.Tensor
 
 
 def is_sharded(value: Any) -> bool:
-    """Whether it is a DTensor. (Not asked while torch.compile traces.)"""
-    if torch.compiler.is_compiling() or type(value) in (Tensor, torch.nn.Parameter):
+    """Whether it is a DTensor."""
+    if torch.compiler.is_compiling():  # which does not look into sys.modules
+        return hasattr(value, "device_mesh") and hasattr(value, "placements")
+    if type(value) in (Tensor, torch.nn.Parameter):
         return False
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(value, module.DTensor)
 
 
+@torch.compiler.disable  # a graph break, where torch.compile finds a DTensor
 def of_shards(
     transform: Callable[..., Any],
     input: Any,
@@ -74,6 +77,16 @@ def refuse_support(name: str) -> None:
         f"{name} of a DTensor: return_support is not there for sharded logits; ask for it of "
         "input.full_tensor()"
     )
+
+
+def refuse_linear(name: str, tensor: Tensor) -> None:
+    """Of the losses that have a layer in them."""
+    if is_sharded(tensor):
+        raise UncorkError(
+            f"{name} is a DTensor: give {name}.to_local() where rows of the input are sharded, and "
+            "where classes are the local rows of the weight to vocab_parallel_loss, or as `group` "
+            "says; fully_shard gathers the weight of a module that it calls"
+        )
 
 
 def _along(place: Any, axis: int) -> bool:
@@ -130,8 +143,12 @@ class _EntmaxTogether(torch.autograd.Function):
         return p
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # `once_differentiable` would say so only where grad asks
+            raise UncorkError(
+                "entmax of a DTensor whose classes are sharded has first derivatives only: leave "
+                "create_graph out, or give input.full_tensor()"
+            )
         (p,) = ctx.saved_tensors
         slope = slopes(p, ctx.alpha)
         pushed = slope * grad

@@ -36,9 +36,11 @@ class Exchange(NamedTuple):
 
 def shifted(z: Tensor) -> tuple[Tensor, Tensor]:
     """(z − max, max) along the last dimension. A row that is all −inf keeps its −inf: its
-    maximum is taken as 0, so no −inf − (−inf) arises."""
+    maximum is taken as 0, so no −inf − (−inf) arises. That of a row with +inf is NaN, and so is
+    the row."""
     top = z.amax(-1, keepdim=True)
     top = torch.where(top == -math.inf, torch.zeros_like(top), top)
+    top = torch.where(top == math.inf, math.nan, top)
     return z - top, top
 
 
@@ -101,16 +103,23 @@ def _lower_bound(v: Tensor, alpha: Alpha) -> Tensor:
 
 def _upper_bound(v: Tensor, alpha: Alpha) -> Tensor:
     """(1 − n^{1−α})/(α−1), log n at α = 1: n entries all equal to the largest."""
-    log_n = math.log(max(v.shape[-1], 1))
+    log_n = _log_size(v)
+    if isinstance(log_n, Tensor) and not isinstance(alpha, Tensor):
+        alpha = v.new_full((), alpha)
     if isinstance(alpha, Tensor):
         eps = alpha - 1
         safe = torch.where(eps == 0, torch.ones_like(eps), eps)
-        bound = torch.where(
-            eps == 0, torch.full_like(eps, log_n), -torch.expm1(-safe * log_n) / safe
-        )
+        bound = torch.where(eps == 0, log_n, -torch.expm1(-safe * log_n) / safe)
         return bound.expand((*v.shape[:-1], 1))
+    assert not isinstance(log_n, Tensor)
     value = log_n if alpha == 1 else -math.expm1(-(alpha - 1) * log_n) / (alpha - 1)
     return v.new_full((*v.shape[:-1], 1), value)
+
+
+def _log_size(v: Tensor) -> Alpha:
+    """log n of rows v (..., n), a tensor where n is any number, as an export may have it."""
+    n = v.shape[-1]
+    return math.log(max(n, 1)) if isinstance(n, int) else v.new_full((), n).log()
 
 
 def _newton(
@@ -343,7 +352,7 @@ def _power_level_excess(v: Tensor, t: Tensor, alpha: Alpha) -> Tensor:
 
 
 def _power_level_ends(v: Tensor, alpha: Alpha) -> tuple[Alpha, Alpha]:
-    log_n = math.log(v.shape[-1])
+    log_n = _log_size(v)
     if isinstance(alpha, Tensor):
         less = (alpha - 1).clamp(min=1)
         return less.log(), less.log() + less * log_n

@@ -76,8 +76,12 @@ class Together:
         return exp_alpha((z - top) - self._shift(z, top, alpha, self.classes), alpha)
 
     def top(self, z: Tensor) -> Tensor:
-        """The largest logit of each row, 0 where all are −inf: (R, 1)."""
-        top = self.reduced(z.amax(-1, keepdim=True), "MAX")
+        """The largest logit of each row, 0 where all are −inf, NaN where one is NaN or +inf: for
+        everybody, not only for who has it. (R, 1)"""
+        top = z.amax(-1, keepdim=True)
+        # A maximum over processes leaves NaN out.
+        top = self.reduced(torch.where(top.isnan(), math.inf, top), "MAX")
+        top = torch.where(top == math.inf, math.nan, top)
         return torch.where(top == -math.inf, torch.zeros_like(top), top)
 
     def predicted(self, z: Tensor) -> Tensor:
