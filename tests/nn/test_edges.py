@@ -72,6 +72,52 @@ def test_a_row_of_budget_with_nan_or_inf_is_nan_as_softmaxs_and_no_other(value, 
     torch.testing.assert_close(found[[0, 2]], expected[[0, 2]])
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 1.05, 1.3, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("classes", [9, 700])
+def test_a_row_of_entmax_with_nan_or_inf_is_nan_as_softmaxs_and_no_other(value, alpha, classes):
+    z = logits(classes=classes)
+    z[1, 2] = value
+    others = z[[0, 2]]
+    for transform in (
+        lambda z: F.entmax(z, alpha),
+        lambda z: F.entmax(z, torch.tensor(alpha)),
+        lambda z: F.log_entmax(z, alpha),
+        lambda z: torch.vmap(lambda row: F.entmax(row, alpha))(z),
+        lambda z: F.normmax(z, alpha + 1),
+    ):
+        found = transform(z)
+        assert found[1].isnan().all()
+        torch.testing.assert_close(found[[0, 2]], transform(others))
+
+
+@pytest.mark.parametrize("alpha", [12.0, 50.0, 200.0])
+def test_normmax_of_large_alpha_is_that_of_float64(alpha):
+    z = (0.01 * logits(3, 50)).requires_grad_()
+    wide = z.detach().double().requires_grad_()
+    upstream, target = logits(3, 50, seed=1), torch.tensor([1, 0, 5])
+    for function in (
+        lambda z: (F.normmax(z, alpha) * upstream).sum(),
+        lambda z: F.normmax_loss(z, target, alpha=alpha),
+        lambda z: F.normmax_loss(z, target, alpha=alpha).square(),
+    ):
+        found, expected = function(z), function(wide)
+        torch.testing.assert_close(found, expected.float())
+        gradients = [torch.autograd.grad(*pair)[0] for pair in ((found, z), (expected, wide))]
+        torch.testing.assert_close(gradients[0], gradients[1].float(), atol=1e-5, rtol=1e-3)
+    with torch.no_grad():  # ‖p‖_α ≥ 1/n: what a sum of powers that underflow would not say
+        flat = F.normmax_loss(torch.zeros(1, 50), target[:1], alpha=alpha)
+        assert abs(float(flat) - (1 - 50 ** (1 / alpha - 1))) < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.complex64])
+def test_what_is_not_floating_point_is_refused_by_name(dtype):
+    z = torch.ones(2, 3, dtype=dtype)
+    for transform in (*(getattr(F, name) for name in TRANSFORMS), lambda z: F.log_entmax(z, 1.0)):
+        with pytest.raises(UncorkError, match="floating-point tensor, got dtype"):
+            transform(z)
+
+
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_no_classes_give_no_probabilities(name):
     z = torch.empty(3, 0, requires_grad=True)
@@ -101,3 +147,9 @@ def test_weight_may_come_third_as_in_cross_entropy(name):
 
 def test_modules_take_alpha_below_one():
     assert (unn.Entmax(0.5)(logits()) > 0).all()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_target_that_is_no_tensor_is_refused_by_name(name):
+    with pytest.raises(UncorkError, match="target must be a tensor of class indices, got list"):
+        getattr(F, name)(logits(), [1, 0, 5])

@@ -26,8 +26,8 @@ class Modules(torch.nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.of_logits = torch.nn.ModuleList(
-            [unn.Entmax(1.3), unn.AlphaReLU(1.5, 0.2), unn.Budget(2.0)]
-        )  # fmt: skip
+            [unn.Entmax(1.3), unn.Entmax(1.0001), unn.AlphaReLU(1.5, 0.2), unn.Budget(2.0)]
+        )
         self.log_p = unn.LogEntmax(1.5)
         self.layers = torch.nn.ModuleList(
             [unn.ArgmaxableLinear(9, 9), unn.KActiveLinear(9, 9, k=2)]
@@ -39,12 +39,12 @@ class Modules(torch.nn.Module):
         return torch.stack([*made, F.entmax(z, 3.0), *(one.exp() for one in logs)])
 
 
-def through_onnx(module, example, other):
+def through_onnx(module, example, other, open_sizes=None):
     pytest.importorskip("onnxscript")
     onnxruntime = pytest.importorskip("onnxruntime")
     program = torch.onnx.export(
         module.eval(), (example,), dynamo=True, verbose=False, optimize=False,
-        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        dynamic_shapes=(open_sizes or {0: torch.export.Dim("batch")},),
     )  # fmt: skip
     file = io.BytesIO()
     program.save(file)
@@ -60,6 +60,52 @@ def test_modules_go_through_onnx():
     module = Modules()
     found = through_onnx(module, z, batch)
     torch.testing.assert_close(found, module(batch).detach(), atol=1e-6, rtol=1e-5)
+
+
+class Losses(torch.nn.Module):
+    """Every loss, of logits and with its layer. Targets are those of the batch's size."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = torch.nn.Parameter(torch.randn(9, 9))
+        self.of_logits = torch.nn.ModuleList(
+            [unn.SparsemaxLoss(), unn.EntmaxLoss(1.3), unn.AlphaReLULoss(tau=0.2),
+             unn.NormmaxLoss()]
+        )  # fmt: skip
+        self.of_layers = torch.nn.ModuleList(
+            [unn.LinearCrossEntropyLoss(z_loss=0.1), unn.LinearSparsemaxLoss(),
+             unn.LinearEntmaxLoss(1.3, label_smoothing=0.1), unn.LinearNormmaxLoss(),
+             unn.LinearAlphaReLULoss(tau=0.2)]
+        )  # fmt: skip
+
+    def forward(self, z):
+        target = torch.where(z[:, 0] > 0, 3, -100)
+        made = [loss(z, target) for loss in self.of_logits]
+        return torch.stack([*made, *(loss(z, self.weight, target) for loss in self.of_layers)])
+
+
+@pytest.mark.slow
+def test_losses_go_through_onnx():
+    z = torch.randn(4, 9, generator=torch.Generator().manual_seed(0))
+    batch = torch.cat([z.flip(0), 3 * z])
+    module = Losses()
+    found = through_onnx(module, z, batch)
+    torch.testing.assert_close(found, module(batch).detach(), atol=1e-5, rtol=1e-5)
+
+
+class OfAnyWidth(torch.nn.Module):
+    def forward(self, z):
+        return torch.stack([F.entmax(z, 1.3), F.entmax(z, 3.0), F.normmax(z), F.budget(z)])
+
+
+@pytest.mark.slow
+def test_the_number_of_classes_may_stay_open_in_onnx():
+    z = torch.randn(4, 9, generator=torch.Generator().manual_seed(0))
+    wider = torch.cat([z, z.flip(0)], 1)
+    classes = {1: torch.export.Dim("classes")}
+    found = through_onnx(OfAnyWidth(), z, wider, classes)
+    torch.testing.assert_close(found, OfAnyWidth()(wider), atol=1e-6, rtol=1e-5)
 
 
 class Heads(torch.nn.Module):

@@ -290,3 +290,17 @@ def test_a_mixture_of_ten_trains_in_one_and_a_half_softmaxes_memory():
     mixture.loss(hidden[:8], target[:8])  # compiles its kernels
     torch_s = most(lambda: torch.nn.functional.cross_entropy(plain(hidden), target))
     assert most(lambda: mixture.loss(hidden, target)) < 1.5 * torch_s
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_head_made_without_memory_is_a_new_one_once_it_is_reset(name):
+    """As sharded training makes models: on "meta", then `to_empty`, then `reset_parameters`."""
+    new, late = HEADS[name](8, 30), HEADS[name](8, 30, device="meta").to_empty(device="cpu")
+    for tensor in (*late.parameters(), *late.buffers()):
+        tensor.data.fill_(77)
+    for module in late.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    assert not any((tensor == 77).any() for tensor in late.state_dict().values())
+    for own, other in zip(late.buffers(), new.buffers(), strict=True):
+        assert torch.equal(own, other)

@@ -370,3 +370,23 @@ def test_a_saved_mixture_is_not_audited_as_if_it_were_linear(tmp_path):
     model.save_pretrained(tmp_path)
     weight = model.get_output_embeddings().weight.detach().numpy()
     assert (uncork.load(tmp_path).weight == weight).all()
+
+
+@pytest.mark.parametrize("name", ["mos", "entmax"])
+def test_peft_trains_the_head_where_it_is_to_be_saved(name):
+    peft = pytest.importorskip("peft")
+    model, ids = made("llama")
+    unn.heads.replace(model, name, **SMALL.get(name, {}))
+    before = model(ids, labels=ids).loss
+    settings = peft.LoraConfig(target_modules=["q_proj"], modules_to_save=["lm_head"])
+    adapted = peft.get_peft_model(model, settings)
+    torch.testing.assert_close(adapted(input_ids=ids, labels=ids).loss, before)
+    adapted(input_ids=ids, labels=ids).loss.backward()
+    head = model.lm_head.modules_to_save["default"]
+    assert all(parameter.grad is not None for parameter in head.parameters())
+    with torch.no_grad():
+        head.weight.mul_(0)
+    after = adapted(input_ids=ids, labels=ids).loss
+    assert not torch.allclose(after, before)
+    with adapted.disable_adapter():
+        torch.testing.assert_close(adapted(input_ids=ids, labels=ids).loss, before)

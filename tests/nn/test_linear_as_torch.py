@@ -74,6 +74,15 @@ def test_values_and_gradients_are_those_of_cross_entropy(
         )
 
 
+@pytest.mark.parametrize("places", [(), (2, 3)])
+def test_probabilities_have_no_index_to_ignore(places):
+    x, w, b, target, _ = made(places, dense=True)
+    with pytest.raises(UncorkError, match="ignore_index=0 is not supported"):
+        F.linear_cross_entropy(x, w, target, linear_bias=b, ignore_index=0)
+    with pytest.raises(RuntimeError, match="ignore_index is not supported"):
+        expected(x, w, target, linear_bias=b, ignore_index=0)
+
+
 def test_one_row_without_a_batch():
     x, w, b, target, _ = made()
     mine = F.linear_cross_entropy(x[0], w, target[0], linear_bias=b, reduction="none")

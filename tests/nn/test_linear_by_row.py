@@ -101,6 +101,19 @@ def test_a_target_off_the_support_has_no_gradient():
     assert (slope == 0).all()
 
 
+@pytest.mark.parametrize(("alpha", "below"), [(1.02, 42.5), (1.05, 19.82), (1.1, 9.999)])
+def test_a_target_of_nearly_no_probability_has_a_finite_gradient(alpha, below):
+    """p is below 1e-39, and 1/p infinite in float32."""
+    target, slopes = torch.tensor([1, 1]), []
+    for dtype in (torch.float32, torch.float64):
+        x = torch.tensor([[0.0, -below], [0.0, -1.0]]).to(dtype).requires_grad_()
+        w = torch.eye(2, dtype=dtype, requires_grad=True)
+        got = F.linear_log_prob(x, w, target, alpha=alpha)
+        assert -100 < got[0] < -90
+        slopes.append([slope.double() for slope in torch.autograd.grad(got.sum(), (x, w))])
+    torch.testing.assert_close(*slopes, rtol=1e-2, atol=1e-2)
+
+
 def test_shapes_are_the_target_s():
     x, w = torch.randn(2, 3, 4), torch.randn(11, 4)
     got = F.linear_log_prob(x, w, torch.zeros(2, 3, dtype=torch.long), return_entropy=True)
@@ -213,7 +226,12 @@ def test_a_student_that_is_the_teacher_has_nothing_to_learn():
     ("change", "message"),
     [
         ({"divergence": "hinge"}, "divergence must be"),
-        ({"beta": 1.0}, "beta"),
+        ({"divergence": "jsd", "beta": 1.0}, "'kl' and 'reverse_kl'"),
+        ({"divergence": "jsd", "beta": 0.0}, "'kl' and 'reverse_kl'"),
+        ({"teacher_bias": torch.zeros(CLASSES)}, "teacher_bias goes with teacher_weight"),
+        ({"token_weight": torch.ones(ROWS, requires_grad=True)}, "detached"),
+        ({"linear_weight": torch.zeros(0, FEATURES, dtype=torch.float64)}, "linear_weight must be"),
+        ({"first_class": 3}, "first_class goes with classes"),
         ({"temperature": 0.0}, "temperature"),
         ({"reduction": "most"}, "reduction"),
         ({"teacher": torch.zeros(ROWS, 3, dtype=torch.float64)}, "teacher must have shape"),
@@ -223,9 +241,9 @@ def test_a_student_that_is_the_teacher_has_nothing_to_learn():
 )
 def test_what_is_wrong_with_a_distillation_is_named(change, message):
     x, w, _, _ = made()
-    given = {"teacher": teacher("logits")[1], **change}
+    given = {"linear_weight": w, "teacher": teacher("logits")[1], **change}
     with pytest.raises(UncorkError, match=message):
-        F.linear_distillation_loss(x, w, **given)
+        F.linear_distillation_loss(x, **given)
 
 
 def test_a_teacher_of_k_classes_has_no_reverse_divergence():
@@ -239,7 +257,10 @@ def test_a_teacher_of_k_classes_has_no_reverse_divergence():
     [
         ({"target": torch.zeros(3, dtype=torch.long)}, "target must be"),
         ({"alpha": 0.5}, "alpha"),
+        ({"alpha": torch.tensor(1.5, requires_grad=True)}, "alpha must be a number"),
+        ({"first_class": 3}, "first_class goes with classes"),
         ({"temperature": -1.0}, "temperature"),
+        ({"temperature": torch.tensor(2.0, requires_grad=True)}, "temperature must be"),
         ({"linear_bias": torch.zeros(2)}, "linear_bias"),
         ({"linear_weight": torch.zeros(CLASSES, 2)}, "do not fit"),
         ({"linear_weight": torch.zeros(CLASSES, FEATURES)}, "one dtype"),
@@ -256,3 +277,99 @@ def test_a_target_out_of_bounds_is_an_index_error():
     x, w, _, target = made()
     with pytest.raises(IndexError, match="out of bounds"):
         F.linear_log_prob(x, w, target + CLASSES, alpha=1.5)
+
+
+def test_a_teacher_s_classes_out_of_bounds_are_an_index_error():
+    x, w, _, _ = made()
+    given, _ = teacher("top k")
+    for wrong in (-1, CLASSES):
+        given["teacher_classes"][3, 1] = wrong
+        with pytest.raises(IndexError, match=f"teacher_classes {wrong} is out of bounds"):
+            F.linear_distillation_loss(x, w, **given)
+
+
+@pytest.mark.parametrize("divergence", ["kl", "jsd"])
+@pytest.mark.parametrize("softcap", [None, 3.0])
+def test_a_row_of_fewer_classes_is_filled_up_with_logits_of_minus_infinity(divergence, softcap):
+    x, w, _, _ = made()
+    values, classes = teacher("logits")[1].topk(3)
+    blank = torch.full_like(values, -math.inf)
+    # Of classes that are there already: they must keep the logits that they have.
+    filled = torch.cat([values, blank], 1), torch.cat([classes, classes], 1)
+    how = {"divergence": divergence, "teacher_softcap": softcap}
+    expected = F.linear_distillation_loss(x, w, values, teacher_classes=classes, **how)
+    got = F.linear_distillation_loss(x, w, filled[0], teacher_classes=filled[1], **how)
+    torch.testing.assert_close(got, expected, rtol=0, atol=0)
+    torch.testing.assert_close(
+        torch.autograd.grad(got, (x, w)), torch.autograd.grad(expected, (x, w)), rtol=0, atol=0
+    )
+
+
+@pytest.mark.parametrize("divergence", DIVERGENCES)
+def test_a_row_without_a_teacher_teaches_nothing(divergence):
+    x, w, _, _ = made()
+    u = teacher("logits")[1]
+    u[3] = -math.inf
+    losses = F.linear_distillation_loss(x, w, u, divergence=divergence, reduction="none")
+    (slope,) = torch.autograd.grad(losses.sum(), x)
+    assert losses[3] == 0
+    assert (slope[3] == 0).all()
+    assert slope.isfinite().all()
+    assert (slope[4] != 0).any()
+
+
+@pytest.mark.parametrize("divergence", DIVERGENCES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_student_that_is_the_teacher_has_a_loss_of_exactly_0(divergence, dtype):
+    x, w, _, _ = made(dtype=dtype)
+    for beta in (0.1, 0.5, 0.9):
+        losses = F.linear_distillation_loss(
+            x, w, x, teacher_weight=w, divergence=divergence, beta=beta, reduction="none"
+        )
+        assert (losses == 0).all()
+        assert all((slope == 0).all() for slope in torch.autograd.grad(losses.sum(), (x, w)))
+
+
+@pytest.mark.parametrize("beta", [0.02, 0.5, 0.98])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
+def test_a_jsd_in_float32_is_near_that_in_float64(beta, scale):
+    x, w, _, _ = made()
+    u = logits(x, w, None).detach() + scale * teacher("logits")[1]
+    how = {"divergence": "jsd", "beta": beta, "reduction": "none"}
+    truth = F.linear_distillation_loss(x, w, u, **how)
+    got = F.linear_distillation_loss(x.float(), w.float(), u.float(), **how)
+    torch.testing.assert_close(got.double(), truth, rtol=1e-5, atol=1e-7)
+
+
+EVERY_FORM = [
+    lambda x, w, target: F.linear_log_prob(x, w, target, return_entropy=True).entropy.sum(),
+    lambda x, w, target: F.linear_log_prob(x, w, target, alpha=1.5).exp().sum(),
+    lambda x, w, target: F.linear_distillation_loss(x, w, teacher("logits")[1]),
+    lambda x, w, target: F.linear_distillation_loss(
+        x, w, teacher("logits")[1], reduction="none"
+    ).sum(),
+]
+
+
+@pytest.mark.parametrize("function", EVERY_FORM)
+def test_second_derivatives_are_refused_and_not_left_out(function):
+    x, w, _, target = made()
+    with pytest.raises(UncorkError, match="first derivatives only"):
+        torch.autograd.grad(function(x, w, target), x, create_graph=True)
+
+
+@pytest.mark.parametrize("function", EVERY_FORM)
+def test_without_gradients_none_are_made(function, monkeypatch):
+    x, w, _, target = made()
+    expected = function(x, w, target)
+    monkeypatch.setattr(by_row, "add_product", None)  # what a weight's gradient takes
+    with torch.no_grad():
+        torch.testing.assert_close(function(x, w, target), expected.detach())
+
+
+@pytest.mark.parametrize("divergence", DIVERGENCES)
+def test_a_mean_over_no_rows_is_nan_with_gradients_of_0(divergence):
+    x, w, _, _ = made()
+    loss = F.linear_distillation_loss(x[:0], w, teacher("logits")[1][:0], divergence=divergence)
+    assert loss.isnan()
+    assert (torch.autograd.grad(loss, w)[0] == 0).all()

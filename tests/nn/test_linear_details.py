@@ -77,6 +77,37 @@ def test_z_loss_adds_the_square_of_lse(name, reduction):
     )
 
 
+@every_loss
+@pytest.mark.parametrize("weighted_rows", [False, True])
+def test_class_weights_leave_the_mean_z_loss_alone(name, weighted_rows):
+    fused, _, parameters = FUSED[name]
+    x, w, b, target = made()
+    how = {"weight": torch.rand(len(w), dtype=x.dtype) + 0.1, "label_smoothing": 0.1}
+    rows = torch.ones(len(x), dtype=x.dtype)
+    if weighted_rows:
+        rows = torch.linspace(0.5, 2, len(x), dtype=x.dtype)
+    given = {"linear_bias": b, "token_weight": rows if weighted_rows else None, **parameters}
+    mine = fused(x, w, target, z_loss=0.3, **given, **how)
+    _, value = whole(name, x, w, b, target)
+    mean_square = (rows * value.square()).sum() / rows[target != -100].sum()
+    truth = fused(x, w, target, **given, **how) + 0.3 * mean_square
+    torch.testing.assert_close(mine, truth)
+    torch.testing.assert_close(gradients(mine, (x, w, b)), gradients(truth, (x, w, b)))
+
+
+def test_class_weights_leave_the_mean_z_loss_alone_at_several_positions():
+    x, w, b, target = made()
+    layers, bias = torch.stack([w, 2 * w], 1), torch.stack([b, -b], 1)
+    targets = torch.stack([target, target.roll(1)], 1)
+    weight = torch.rand(len(w), dtype=x.dtype) + 0.1
+    mine, plain = (
+        F.linear_cross_entropy(x, layers, targets, linear_bias=bias, weight=weight, z_loss=zeta)
+        for zeta in (0.3, 0.0)
+    )
+    lse = torch.logsumexp(torch.einsum("nd,cpd->ncp", x, layers) + bias, 1)
+    torch.testing.assert_close(mine - plain, 0.3 * lse[targets != -100].square().mean())
+
+
 @pytest.mark.parametrize("name", ["cross_entropy", "entmax 1.5", "alpha_relu 1.5"])
 @pytest.mark.slow
 def test_gradients_of_all_of_it_are_derivatives_twice_over(name):
@@ -116,6 +147,17 @@ def test_token_weights_are_those_of_rows(name, reduction):
     torch.testing.assert_close(
         gradients(mine, (x, w, b), upstream), gradients(truth, (x, w, b), upstream)
     )
+
+
+@every_loss
+def test_a_batch_without_a_token_that_counts_changes_nothing(name):
+    fused, _, parameters = FUSED[name]
+    x, w, b, target = made()
+    nothing = torch.zeros(len(target))
+    for more in ({}, {"z_loss": 0.1, "weight": torch.linspace(0.5, 1, CLASSES)}):
+        loss = fused(x, w, target, linear_bias=b, token_weight=nothing, **parameters, **more)
+        assert loss == 0
+        assert all((slope == 0).all() for slope in torch.autograd.grad(loss, (x, w, b)))
 
 
 def test_token_weights_receive_a_gradient_by_row():
@@ -177,3 +219,18 @@ def test_compiled_results_are_the_same():
     torch.testing.assert_close(mine, truth)
     assert torch.equal(predicted, expected)
     torch.testing.assert_close(gradients(mine, (x, w)), gradients(truth, (x, w)))
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_accuracy_leaves_out_what_token_weights_leave_out(dense):
+    """A prompt of weight 0 is in neither the loss nor its accuracy."""
+    x, w, b, target = made()
+    likely = torch.nn.functional.linear(x, w, b).argmax(-1)
+    answer = torch.arange(len(target)) >= 3
+    target = torch.where(answer, likely, (likely + 1) % CLASSES)
+    target[-1] = (likely[-1] + 1) % CLASSES
+    given = torch.nn.functional.one_hot(target, CLASSES).to(x.dtype) if dense else target
+    got = F.linear_cross_entropy(
+        x, w, given, linear_bias=b, token_weight=answer, return_predictions=True
+    )
+    assert got.accuracy == (answer.sum() - 1) / answer.sum()

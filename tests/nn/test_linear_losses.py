@@ -365,3 +365,28 @@ def test_label_smoothing_is_as_exact_as_its_dtype():
     (mine,) = torch.autograd.grad(F.linear_entmax_loss(z, w, target, label_smoothing=0.1), w)
     (other,) = torch.autograd.grad(F.entmax_loss(z @ w.T, target, label_smoothing=0.1), w)
     torch.testing.assert_close(mine, other, rtol=1e-12, atol=1e-15)
+
+
+@every_loss
+def test_derivatives_to_differentiate_again_are_the_same_with_a_tied_weight(name):
+    """Hidden states are made from the weight, as those of tied embeddings are."""
+    fused, unfused, parameters = FUSED[name]
+    x, w, _, target = made()
+
+    def slopes_of(loss_of, **how):
+        hidden = torch.tanh(x @ w[:FEATURES])
+        return torch.autograd.grad(loss_of(hidden), (x, w), **how)
+
+    def loss(hidden):
+        return fused(hidden, w, target, **parameters)
+
+    def whole(hidden):
+        return unfused(hidden @ w.T, target, **parameters)
+
+    again = slopes_of(loss, create_graph=True)
+    torch.testing.assert_close(again, slopes_of(loss))
+    mine, truth = (
+        torch.autograd.grad(sum(slope.square().sum() for slope in made), (x, w))
+        for made in (again, slopes_of(whole, create_graph=True))
+    )
+    torch.testing.assert_close(mine, truth)

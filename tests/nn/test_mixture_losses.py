@@ -77,6 +77,33 @@ def test_derivatives_are_derivatives_twice_over(name):
 
 
 @every_head
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_derivatives_to_differentiate_again_are_the_same_with_a_tied_weight(name, smoothing):
+    """Hidden states are made from the weight, and a head's tensors from one another."""
+    head, mix, target = made(name)
+
+    def slopes_of(loss_of, **how):
+        loss = loss_of(torch.tanh(mix @ head.weight[:FEATURES]))
+        return torch.autograd.grad(loss, (mix, *head.parameters()), **how)
+
+    def loss(hidden):
+        return head.loss(hidden, target, label_smoothing=smoothing)
+
+    def whole(hidden):
+        scores = head.log_probabilities(hidden)
+        return torch.nn.functional.cross_entropy(scores, target, label_smoothing=smoothing)
+
+    again = slopes_of(loss, create_graph=True)
+    torch.testing.assert_close(again, slopes_of(loss))
+    leaves = (mix, *head.parameters())
+    mine, truth = (
+        torch.autograd.grad(sum(slope.square().sum() for slope in made), leaves)
+        for made in (again, slopes_of(whole, create_graph=True))
+    )
+    torch.testing.assert_close(mine, truth)
+
+
+@every_head
 @pytest.mark.parametrize("shift", [-300.0, 300.0])
 def test_logits_far_from_zero_do_not_vanish(name, shift):
     head, hidden, target = made(name)

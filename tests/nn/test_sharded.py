@@ -63,19 +63,50 @@ def check_transform(name, mesh, placement, dim):
     torch.testing.assert_close(gradient.full_tensor(), truth, atol=1e-8, rtol=1e-8)
 
 
+def check_compiled(name, mesh, placement):
+    """In a graph that breaks there."""
+    from torch.distributed.tensor import distribute_tensor
+
+    torch._dynamo.reset()
+    transform, z = TRANSFORMS[name], logits()
+    compiled = torch.compile(lambda z: transform(2 * z, -1) + 1, backend="eager")
+    plain = z.clone().requires_grad_()
+    expected = finite(transform(2 * plain, -1) + 1)
+    sharded = distribute_tensor(z, mesh, [placement]).requires_grad_()
+    found = finite(compiled(sharded).full_tensor())
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found.square().sum(), sharded)[0].full_tensor(),
+        torch.autograd.grad(expected.square().sum(), plain)[0],
+    )
+
+
 def check_refusals(mesh):
     from torch.distributed.tensor import Shard, distribute_tensor
 
     z = distribute_tensor(logits(), mesh, [Shard(0)])
+    weight, target = logits(), torch.zeros(5, dtype=torch.int64)
     for call, says in (
         (lambda: F.entmax(z, torch.full((5, 1), 1.5)), "one value for all rows"),
         (lambda: F.entmax(z, torch.tensor(1.5, requires_grad=True)), "receives a gradient"),
         (lambda: F.sparsemax(z, return_support=True), "return_support"),
         (lambda: F.alpha_relu(z, return_support=True), "return_support"),
         (lambda: F.entmax_loss(z, torch.zeros(5, dtype=torch.int64)), "vocab_parallel_loss"),
+        (lambda: F.linear_entmax_loss(z, weight, target), "input is a DTensor"),
+        (lambda: F.linear_cross_entropy(weight, z, target), "linear_weight is a DTensor"),
+        (lambda: F.linear_log_prob(weight, z, target, alpha=1.5), "linear_weight is a DTensor"),
     ):
         with pytest.raises(UncorkError, match=says):
             call()
+
+
+def check_second_derivatives(mesh):
+    """They are refused, not left out."""
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    sharded = distribute_tensor(logits(), mesh, [Shard(1)]).requires_grad_()
+    with pytest.raises(UncorkError, match="first derivatives only"):
+        torch.autograd.grad(F.entmax(sharded, 1.5).sum(), sharded, create_graph=True)
 
 
 def check_fewer_classes_than_processes(mesh):
@@ -134,7 +165,10 @@ def work(rank, port, failures):
     }
     for placement, dim in ((Replicate(), 1), (Shard(0), 0), (Shard(1), 0)):
         checks[f"{placement}, {dim}"] = (check_transform, "entmax 1.3", mesh, placement, dim)
+    for name in ("entmax 1.5", "log_entmax", "alpha_relu", "normmax"):
+        checks[f"compiled {name}"] = (check_compiled, name, mesh, Shard(1))
     checks["refusals"] = (check_refusals, mesh)
+    checks["second derivatives"] = (check_second_derivatives, mesh)
     checks["few classes"] = (check_fewer_classes_than_processes, mesh)
     checks["partial"] = (check_partial, mesh, rank)
     checks |= {f"head {name}": (check_head, name, mesh, rank) for name in HEADS}

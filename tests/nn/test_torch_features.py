@@ -62,6 +62,42 @@ def test_compiles_as_one_graph(name, z):
     torch.testing.assert_close(value_and_gradient(compiled(function, "aot_eager"), z), expected)
 
 
+@every_function
+@compiling
+def test_compiles_as_one_graph_without_gradients(name, z):
+    function = FUNCTIONS[name]
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(function, "aot_eager")(z), function(z))
+
+
+@every_function
+@compiling
+def test_forward_mode_inside_what_is_compiled_is_not_traced(name, z):
+    z = z.detach()
+
+    def along(z):
+        return torch.func.jvp(FUNCTIONS[name], (z,), (z.cos(),))[1]
+
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(along, backend="aot_eager")(z), along(z))
+
+
+@every_function
+@compiling
+def test_is_exported_for_any_number_of_rows(name, z):
+    class Module(torch.nn.Module):
+        def forward(self, z, target):
+            if "loss" not in name or "soft" in name.split():
+                return FUNCTIONS[name](z)
+            given = {"alpha": 1.3 + z[:, 0].sigmoid()} if "alpha" in name.split() else {}
+            return getattr(F, name.split()[0])(z, target, **given)
+
+    rows = {0: torch.export.Dim("rows")}
+    program = torch.export.export(Module(), (z, TARGET), dynamic_shapes=(rows, rows))
+    more = torch.cat([z, 2 * z]), torch.cat([TARGET, TARGET])
+    torch.testing.assert_close(program.module()(*more), Module()(*more))
+
+
 @compiling
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 def test_the_default_compiler_agrees(z, tmp_path, monkeypatch):
@@ -119,6 +155,65 @@ def test_vmap_over_alpha_alone(z):
         torch.vmap(lambda a: F.entmax(row, a))(alphas),
         torch.stack([F.entmax(row, float(a)) for a in alphas]),
     )
+
+
+@every_function
+@compiling
+def test_derivatives_of_any_order_and_mode_agree(name, z):
+    from torch.func import jacfwd, jacrev
+
+    function, z = FUNCTIONS[name], z.detach().double()
+    expected = jacrev(jacrev(function))(z)
+    for outer, inner in ((jacfwd, jacfwd), (jacfwd, jacrev), (jacrev, jacfwd)):
+        torch.testing.assert_close(outer(inner(function))(z), expected)
+    dual = torch.autograd.functional.jacobian(function, z, vectorize=True, strategy="forward-mode")
+    torch.testing.assert_close(dual, jacrev(function)(z))
+
+
+@compiling
+@pytest.mark.parametrize("name", ["softmax", "sparsemax", "entmax", "alpha_relu", "normmax"])
+def test_a_soft_target_and_class_weights_have_forward_mode_as_reverse(name, z):
+    from torch.func import jacfwd, jacrev
+
+    z = z.detach().double()
+    target, weight = torch.softmax(z.flip(0), -1), 1 + z[0].square()
+
+    def loss(z, target, weight):
+        return getattr(F, f"{name}_loss")(z, target, weight, label_smoothing=0.1, reduction="none")
+
+    for place in range(3):
+        torch.testing.assert_close(
+            jacfwd(loss, place)(z, target, weight), jacrev(loss, place)(z, target, weight)
+        )
+    torch.testing.assert_close(
+        jacfwd(jacrev(loss), 1)(z, target, weight), jacrev(jacrev(loss), 1)(z, target, weight)
+    )
+
+
+@compiling
+@pytest.mark.parametrize("name", ["log_entmax", "log_sparsemax", "log_alpha_relu"])
+def test_logarithms_have_forward_mode_without_torch_func_too(name, z):
+    def finite(z):
+        values = getattr(F, name)(z)
+        return torch.where(values > -torch.inf, values, torch.zeros_like(values))
+
+    z = z.detach().double()
+    with torch.autograd.forward_ad.dual_level():
+        dual = finite(torch.autograd.forward_ad.make_dual(z, z.cos()))
+        found = torch.autograd.forward_ad.unpack_dual(dual).tangent
+    torch.testing.assert_close(found, torch.func.jvp(finite, (z,), (z.cos(),))[1])
+
+
+@compiling
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("name", [*PER_ROW, "log_entmax"])
+def test_what_jit_traces_is_the_function_and_not_its_values(name, z):
+    function = PER_ROW.get(name, F.log_entmax)
+    if "loss" in name:
+        function = lambda z: getattr(F, name)(z, TARGET)  # noqa: E731
+    rows = z.detach()
+    traced = torch.jit.trace(function, rows)
+    torch.testing.assert_close(traced(2 * rows.flip(1)), function(2 * rows.flip(1)))
 
 
 def test_peer_does_not_vmap(z):

@@ -82,7 +82,10 @@ def work(rank, port, failures):
                 gradients = torch.autograd.grad(got, own, upstream.double())
                 torch.testing.assert_close(got, expected)
                 torch.testing.assert_close(gradients, (truth[0], truth[1][mine], truth[2][mine]))
-        for check in (beside, by_row, autocast, learned_tau, compiled, padded, ruled_out, ignored):
+        for check in (
+            beside, by_row, autocast, learned_tau, compiled, padded, ruled_out, not_a_number,
+            ignored,
+        ):  # fmt: skip
             name, option = check.__name__, "plain"
             check(x, w, mine, target)
     except BaseException as error:
@@ -203,6 +206,22 @@ def ruled_out(x, w, mine, target):
                 name.split(",")[0], x, w[mine], target, linear_bias=bias[mine], **options
             )
             torch.testing.assert_close(own, expected, equal_nan=True)
+
+
+def not_a_number(x, w, mine, target):
+    """One process's logit that is not a number is in every log-probability."""
+    target = target.clamp(min=0)
+    for value in (torch.nan, torch.inf):
+        for place in (5, SHARDS[0] + 3):
+            bias = torch.zeros(len(w), dtype=w.dtype)
+            bias[place] = value
+            for alpha in (1.0, 1.25, 2.0, 3.0):
+                got = F.linear_log_prob(
+                    x, w[mine], target, alpha=alpha, linear_bias=bias[mine], return_entropy=True,
+                    group=torch.distributed.group.WORLD,
+                )  # fmt: skip
+                assert got.log_prob.isnan().all(), (value, place, alpha)
+                assert got.entropy.isnan().all(), (value, place, alpha)
 
 
 def ignored(x, w, mine, target):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -157,6 +159,21 @@ def test_what_cannot_be_watched_is_refused() -> None:
     with pytest.raises(UncorkError, match="classes × features"):
         Watch(lambda: (torch.randn(3), None)).count()
     assert np.isfinite(Watch(nn.Linear(2, 3)).count()["seconds"])
+
+
+@pytest.mark.parametrize(
+    ("layer", "says"),
+    [
+        (torch.nn.Sequential(torch.nn.Linear(4, 9)), "name its last layer, or give a function"),
+        (torch.nn.LSTM(4, 9), "name its last layer, or give a function"),
+        (torch.nn.Conv1d(4, 9, 1), "classes × features: give a function"),
+        (torch.nn.Linear(4, 9).weight.detach, "gives Tensor: give a function"),
+        (torch.nn.LazyLinear(9), "run the model once first"),
+    ],
+)
+def test_what_has_no_weight_to_watch_is_told_what_to_give(layer: Any, says: str) -> None:
+    with pytest.raises(UncorkError, match=says):
+        Watch(layer).count()
 
 
 @pytest.mark.parametrize("name", ["mos", "moc"])

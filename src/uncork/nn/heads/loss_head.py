@@ -79,8 +79,12 @@ class ThresholdHead(LossHead):
                 tau = tau_from_shape(self.features, self.classes, self._alpha(), logit_std=std)
         if not math.isfinite(tau):
             raise UncorkError(f"tau must be a number, got {tau!r}")
-        device = self.weight.device
-        self.register_buffer("tau", torch.full((), tau, dtype=torch.float32, device=device))
+        self._new_tau = float(tau)
+        self.register_buffer("tau", torch.empty((), dtype=torch.float32, device=self.weight.device))
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self.tau.fill_(self._new_tau)
 
     def _alpha(self) -> float:
         loss = self.specification

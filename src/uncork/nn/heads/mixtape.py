@@ -61,8 +61,8 @@ class MixtapeHead(OutputHead):
         if not isinstance(gate_features, int) or gate_features < 1:
             raise UncorkError(f"gate_features must be a positive number, got {gate_features!r}")
         self.components, self.gate_features = components, gate_features
-        ids = _ids(frequent, classes, self.weight.device)
-        self.register_buffer("frequent_classes", ids)
+        self._new_ids = ids = _ids(frequent, classes)
+        self.register_buffer("frequent_classes", torch.empty_like(ids, device=self.weight.device))
         gates, made = components - 1, self._factory
         self.projection = torch.nn.Linear(features, components * self.embedding, **made)
         self.gate_projection = torch.nn.Linear(features, gates * gate_features, bias=False, **made)
@@ -76,6 +76,7 @@ class MixtapeHead(OutputHead):
         bound = self.gate_features**-0.5
         torch.nn.init.uniform_(self.gate_weight, -bound, bound)
         torch.nn.init.zeros_(self.gate_bias)
+        self.frequent_classes.copy_(self._new_ids)
 
     def options(self) -> dict[str, Any]:
         return super().options() | {
@@ -175,9 +176,10 @@ def _leaves(gates: Tensor) -> Tensor:
     return level
 
 
-def _ids(frequent: int | Tensor | None, classes: int, device: torch.device) -> Tensor:
+def _ids(frequent: int | Tensor | None, classes: int) -> Tensor:
+    """On the CPU, where a head that is made without memory finds them again."""
     if isinstance(frequent, Tensor):
-        ids = frequent.to(device=device, dtype=torch.int64)
+        ids = frequent.to(device="cpu", dtype=torch.int64)
         if ids.dim() != 1 or len(ids.unique()) != len(ids) or len(ids) == 0:
             raise UncorkError("frequent must be a list of different class ids")
         if int(ids.min()) < 0 or int(ids.max()) >= classes:
@@ -186,4 +188,4 @@ def _ids(frequent: int | Tensor | None, classes: int, device: torch.device) -> T
     count = max(1, classes // 10) if frequent is None else frequent
     if not isinstance(count, int) or not 1 <= count <= classes:
         raise UncorkError(f"frequent must be between 1 and {classes}, got {frequent!r}")
-    return torch.arange(count, device=device)
+    return torch.arange(count, device="cpu")

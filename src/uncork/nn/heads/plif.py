@@ -85,8 +85,8 @@ class PlifHead(OutputHead):
         """f of logits z (R, C)."""
         steep = torch.nn.functional.softplus(slopes.to(z.dtype))
         width = 2 * self.bound / self.pieces
-        piece = ((z.detach() + self.bound) / width).floor_().clamp_(0, self.pieces - 1)
-        piece = piece.nan_to_num_(0.0).long()  # NaN is on any piece, and stays NaN
+        piece = ((z.detach() + self.bound) / width).floor().clamp(0, self.pieces - 1)
+        piece = piece.nan_to_num(0.0).long()  # NaN is on any piece, and stays NaN
         # Tables by row: their gradients are sums over one row first, which no two rows contend for.
         below = (torch.cumsum(steep, 0) - steep).expand(z.shape[0], -1).gather(1, piece)
         slope = steep.expand(z.shape[0], -1).gather(1, piece)

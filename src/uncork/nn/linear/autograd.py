@@ -19,9 +19,10 @@ from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn import kernels
-from uncork.nn._rows import Alpha, under_autocast
+from uncork.nn._rows import Alpha, are_transformed, under_autocast
 from uncork.nn._torch import torch
 from uncork.nn.linear import blocks
+from uncork.nn.linear.in_blocks import apart
 from uncork.nn.linear.problem import (
     NOTHING,
     LinearOptions,
@@ -31,8 +32,11 @@ from uncork.nn.linear.problem import (
     Wanted,
     as_tensor,
     check,
+    check_classes,
+    logits,
     one_value,
     upstream_of,
+    with_level_weights,
 )
 from uncork.nn.losses.specification import (
     LOSSES,
@@ -71,6 +75,8 @@ def linear_loss(
         how = how._replace(ignore_index=-100)
     all_classes = None if shard is None else shard.classes
     check(input, linear_weight, target, how, linear, all_classes)
+    if linear.z_loss:
+        how = with_level_weights(how, target, linear.token_weight)
     tau: Alpha = 0.0
     if loss.family.threshold_given:
         tau, parameters = one_value(parameters[-1], input), parameters[:-1]
@@ -102,20 +108,25 @@ def linear_loss(
         value = value.reshape(shape)
         if by_row is not None:
             value = value * by_row.to(value.dtype)
-    elif how.reduction == "mean" and not len(rows):
+    elif how.reduction == "mean" and rows.shape[0] == 0:  # `len` would fix an open size
         value = value + math.nan  # of no rows: gradients are 0, as cross_entropy's are
     accuracy = None
     if predicted is not None:
-        accuracy = _accuracy(predicted, tensors.target, options.ignore_index)
+        accuracy = _accuracy(predicted, tensors.target, options.ignore_index, by_row)
         predicted = predicted.reshape(shape)
     return LinearLossResult(value, None if lse is None else lse.reshape(shape), predicted, accuracy)
 
 
-def _accuracy(predicted: Tensor, target: Tensor, ignore_index: int) -> Tensor:
-    if target.is_floating_point():
-        return (predicted == target.argmax(-1)).float().mean()
-    counted = target != ignore_index
-    return ((predicted == target) & counted).float().sum() / counted.sum()
+def _accuracy(
+    predicted: Tensor, target: Tensor, ignore_index: int, token_weight: Tensor | None
+) -> Tensor:
+    """Among the rows that are not ignored and whose loss counts something."""
+    dense = target.is_floating_point()
+    right = predicted == (target.argmax(-1) if dense else target)
+    counted = torch.ones_like(right) if dense else target != ignore_index
+    if token_weight is not None:
+        counted = counted & (token_weight.reshape(-1) != 0)
+    return (right & counted).float().sum() / counted.sum()
 
 
 Output = tuple[Tensor, Tensor | None, Tensor | None]  # loss, lse, predicted
@@ -124,6 +135,8 @@ Output = tuple[Tensor, Tensor | None, Tensor | None]  # loss, lse, predicted
 def _apply(tensors: LinearTensors, reduction: str, options: LinearOptions) -> Output:
     """Loss of rows input @ weightᵀ + bias, () or, with reduction "none", (N), and what else was
     asked for, (N) each."""
+    if options.shard is None and _seen_through(tensors):
+        return _at_once(tensors, reduction, options)
     wanted = Wanted(*(_asked(leaf) for leaf in tensors[:4]))
     # What may be differentiated by row is known in backward only.
     by_row = reduction == "none" or options.lse
@@ -131,6 +144,29 @@ def _apply(tensors: LinearTensors, reduction: str, options: LinearOptions) -> Ou
     apply = _TracedLinearLoss.apply if torch.compiler.is_compiling() else _LinearLoss.apply
     made: Output = apply(reduction, early, options, wanted, *tensors)
     return made
+
+
+def _seen_through(tensors: LinearTensors) -> bool:
+    """Whether somebody needs to see the operators that the loss is made of."""
+    if torch.compiler.is_compiling():
+        return torch.onnx.is_in_onnx_export()
+    return are_transformed(*tensors)
+
+
+def _at_once(tensors: LinearTensors, reduction: str, options: LinearOptions) -> Output:
+    """The same by way of all logits and by torch's own means, through which its transforms go."""
+    z = logits(*tensors[:3])
+    target, tau = tensors.target, tensors.tau
+    if not target.is_floating_point():
+        check_classes(target.masked_fill(target == options.ignore_index, 0), z.shape[1])
+    loss = blocks.loss_of_logits(z, target, tensors.class_weight, tau, options)
+    if reduction != "none":
+        loss = torch.dot(loss, upstream_of(reduction, tensors, options))
+    return (
+        loss,
+        blocks.conjugate_of_logits(z, target, tau, options) if options.lse else None,
+        z.argmax(-1) if options.predictions else None,
+    )
 
 
 def _asked(leaf: Tensor | float | None) -> bool:
@@ -208,18 +244,15 @@ def _differentiable(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> l
     if ctx.options.shard is not None:
         raise UncorkError("a vocabulary-parallel loss has first derivatives only")
     tensors = _saved(ctx)
-    input, weight, bias, tau, target, class_weight, _ = tensors
-    leaves = zip(tensors[:4], ctx.wanted, strict=True)
-    asked = [leaf for leaf, wanted in leaves if wanted and isinstance(leaf, Tensor)]
-    wide = input.dtype if input.dtype == torch.float64 else torch.float32
-    z = torch.nn.functional.linear(input, weight).to(wide)
-    if bias is not None:
-        z = z + bias.to(wide)
+    input, weight, bias, tau = leaves = apart(tensors[:4], ctx.wanted)
+    target, class_weight = tensors.target, tensors.class_weight
+    asked = [leaf for leaf, wanted in zip(leaves, ctx.wanted, strict=True) if wanted]
+    z = logits(input, weight, bias)
     values = [blocks.loss_of_logits(z, target, class_weight, tau, ctx.options)]
-    rows = [_by_row(ctx, tensors, grad).to(wide)]
+    rows = [_by_row(ctx, tensors, grad).to(z.dtype)]
     if grad_lse is not None:
         values.append(blocks.conjugate_of_logits(z, target, tau, ctx.options))
-        rows.append(grad_lse.to(wide))
+        rows.append(grad_lse.to(z.dtype))
     made = iter(torch.autograd.grad(values, asked, rows, create_graph=True))
     return [next(made) if wanted else None for wanted in ctx.wanted]
 
@@ -279,7 +312,10 @@ def adds_up(tensors: LinearTensors, options: LinearOptions) -> bool:
 def _by_kernels(tensors: LinearTensors, options: LinearOptions) -> bool:
     dense = tensors.target.is_floating_point()
     alpha = options.exponent
-    return alpha is not None and not dense and kernels.usable(tensors.input, tensors.weight)
+    if alpha is None or dense:
+        return False
+    known = alpha == 1 or options.family.threshold_given or kernels.take_entmax(alpha)
+    return known and kernels.usable(tensors.input, tensors.weight)
 
 
 def _without_autocast(device: str) -> AbstractContextManager[None]:

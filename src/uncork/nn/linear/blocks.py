@@ -16,6 +16,7 @@ from uncork.nn.linear.problem import (
     Wanted,
     as_tensor,
     check_classes,
+    logits,
     row_targets,
 )
 from uncork.nn.losses.fenchel_young import reduce_loss
@@ -95,9 +96,7 @@ def compute(
     step = max(1, elements // max(1, classes))
     for start in range(0, len(input), step):
         rows = slice(start, start + step)
-        z = torch.nn.functional.linear(input[rows], weight).to(wide)
-        if bias is not None:
-            z = z + bias.to(wide)
+        z = logits(input[rows], weight, bias)
         if predicted is not None:
             predicted[rows] = z.argmax(-1)
         block: _Block

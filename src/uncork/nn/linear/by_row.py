@@ -16,12 +16,13 @@ from typing import Any, NamedTuple, Protocol
 
 from uncork.core.errors import UncorkError
 from uncork.nn._autograd import apply
-from uncork.nn._rows import check_floating, under_autocast
+from uncork.nn._rows import are_transformed, check_floating, under_autocast
 from uncork.nn._torch import torch
-from uncork.nn.linear.problem import Shard, Wanted, check_softcap
+from uncork.nn.linear.problem import Shard, Wanted, check_softcap, logits
 from uncork.nn.linear.vocab_parallel import place_of
 from uncork.nn.losses.specification import check_device, check_per_class
 from uncork.nn.transforms.entmax import Entmax
+from uncork.nn.transforms.sharded import refuse_linear
 from uncork.nn.transforms.threshold import shifted
 from uncork.nn.transforms.together import Together
 
@@ -107,7 +108,13 @@ def layer(
     all classes."""
     check_floating(input)
     check_floating(weight)
-    if weight.dim() != 2 or input.dim() == 0 or input.shape[-1] != weight.shape[1]:
+    refuse_linear("input", input)
+    refuse_linear(name, weight)
+    if first_class is not None and group is None and classes is None:
+        raise UncorkError("first_class goes with classes, how many there are in all, or group")
+    if weight.dim() != 2 or 0 in weight.shape:
+        raise UncorkError(f"{name} must be (classes, features), got shape {tuple(weight.shape)}")
+    if input.dim() == 0 or input.shape[-1] != weight.shape[1]:
         raise UncorkError(
             f"hidden states {tuple(input.shape)} and {name} {tuple(weight.shape)} do not fit: "
             "(..., d) and (classes, d) are expected"
@@ -132,7 +139,8 @@ def layer(
 
 
 def check_temperature(temperature: float) -> None:
-    if not 0 < temperature < math.inf:
+    learned = isinstance(temperature, Tensor) and temperature.requires_grad  # it would not learn
+    if learned or not 0 < temperature < math.inf:
         raise UncorkError(f"temperature must be a positive number, got {temperature!r}")
 
 
@@ -173,7 +181,15 @@ def _apply(
     check_softcap(softcap)
     check_temperature(temperature)
     call = Call(objective, softcap, float(temperature), given.shard)
-    made: Tensor = _ByRow.apply(call, upstream, *given[:3], *rows)
+    leaves: tuple[Tensor | None, ...] = given[:3]
+    if are_transformed(upstream, *leaves, *rows):
+        raise UncorkError(
+            "torch.func and forward mode do not go through log-probabilities with entropies, a "
+            "temperature or alpha, nor through distillation: compute these from logits"
+        )
+    if not torch.is_grad_enabled():  # which the function could not see: it would make gradients
+        leaves = tuple(None if leaf is None else leaf.detach() for leaf in leaves)
+    made: Tensor = _ByRow.apply(call, upstream, *leaves, *rows)
     return made
 
 
@@ -212,8 +228,12 @@ class _ByRow(torch.autograd.Function):
         return values if upstream is None else torch.dot(values[0], upstream)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():  # `once_differentiable` would say so only where grad asks
+            raise UncorkError(
+                "log-probabilities with entropies, a temperature or alpha, and distillation, have "
+                "first derivatives only: leave create_graph out, or compute from logits"
+            )
         upstream, input, weight, bias, *rows = ctx.saved_tensors
         if ctx.ready is not None:
             gradients, ctx.ready = ctx.ready, None
@@ -279,15 +299,6 @@ def compute(
     )
 
 
-def logits(x: Tensor, weight: Tensor, bias: Tensor | None, softcap: float | None) -> Tensor:
-    """x · weightᵀ + bias in float32 or better, capped."""
-    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    z = torch.nn.functional.linear(x, weight).to(wide)
-    if bias is not None:
-        z = z + bias.to(wide)
-    return z if softcap is None else softcap * torch.tanh(z / softcap)
-
-
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """total += left @ right, in total's own type."""
     if total.dtype == left.dtype:
@@ -306,7 +317,8 @@ class Softmax:
         v = z - top
         p = v.exp()
         total = holders.reduced(p.sum(-1, keepdim=True), "SUM")
-        total = torch.where(total == 0, torch.ones_like(total), total)  # all −inf: every p is 0
+        self.none = total.squeeze(-1) == 0  # (R), all −inf: every p is 0
+        total = torch.where(total == 0, torch.ones_like(total), total)
         self.p = p.div_(total)
         self.log_p = v.sub_(total.log())
         self.lse = (top + total.log()).squeeze(-1)  # (R)

@@ -29,11 +29,16 @@ from uncork.nn.linear.by_row import (
     Softmax,
     by_row,
     layer,
-    logits,
     reduced_by,
     times,
 )
-from uncork.nn.linear.problem import check_softcap, check_token_weight
+from uncork.nn.linear.problem import (
+    check_classes,
+    check_softcap,
+    check_token_weight,
+    divided,
+    logits,
+)
 from uncork.nn.losses.specification import Reduction, check_device
 
 Tensor = torch.Tensor
@@ -71,14 +76,16 @@ def linear_distillation_loss(
             receives no gradient.
         divergence: "kl", the teacher's from the student's; "reverse_kl", which prefers one of the
             teacher's modes; or "jsd" between them.
-        beta: of "jsd": near 0 it behaves as "kl", near 1 as "reverse_kl".
+        beta: of "jsd", above 0 and below 1: near 0 it behaves as β times "kl", near 1 as 1−β times
+            "reverse_kl".
         temperature: what both logits are divided by. Multiply the loss by its square to keep the
             gradient's size, as Hinton et al. 2015 do.
         softcap, teacher_softcap: logits become softcap · tanh(logits / softcap).
         teacher_weight: (C, e), the teacher's head; `teacher_bias` (C).
-        teacher_classes: (..., k), the classes of the k logits.
+        teacher_classes: (..., k), the classes of the k logits. Where a row has fewer, fill up with
+            logits of −inf, of any class. A row that has none is 0, with gradient 0.
         token_weight: what each row's loss is multiplied by, as 0 for a prompt. A mean divides by
-            their sum.
+            their sum; where all are 0, it is 0, and so are the gradients.
         reduction: "none", "mean" or "sum".
         group, first_class, classes: where processes share the classes out (of all of them
             `torch.distributed.group.WORLD`), as for
@@ -88,19 +95,27 @@ def linear_distillation_loss(
     Reduction(reduction=reduction).check(len(linear_weight), input.device)
     if divergence not in ("kl", "reverse_kl", "jsd"):
         raise UncorkError(f"divergence must be 'kl', 'reverse_kl' or 'jsd', got {divergence!r}")
-    if not 0 < beta < 1:
-        raise UncorkError(f"beta must be between 0 and 1, got {beta!r}")
+    if divergence == "jsd" and not 0 < beta < 1:
+        raise UncorkError(
+            f"beta must be above 0 and below 1, got {beta!r}: where others take 0 and 1, give "
+            "divergence='kl' and 'reverse_kl'"
+        )
     if divergence == "reverse_kl" and teacher_classes is not None:
         raise UncorkError(
             "reverse_kl is infinite where the teacher has k classes only: take 'kl' or 'jsd'"
         )
-    check_token_weight(token_weight, input)
+    if teacher_bias is not None and teacher_weight is None:
+        raise UncorkError("teacher_bias goes with teacher_weight: a teacher's logits have it in")
+    check_token_weight(token_weight, input, reduction)
     check_softcap(teacher_softcap)
     given = layer(input, linear_weight, linear_bias, group, first_class, classes)
     check_device("teacher", teacher, input.device)
     rows, shared = _teacher(
         input, linear_weight, teacher, teacher_weight, teacher_bias, teacher_classes
     )
+    if teacher_classes is not None:
+        total = len(linear_weight) if given.shard is None else given.shard.classes
+        check_classes(rows[1], total, "teacher_classes")
     objective = Distillation(divergence, float(beta), float(temperature), teacher_softcap, *shared)
     how: dict[str, Any] = {"softcap": softcap, "temperature": temperature}
     if reduction == "none":
@@ -112,8 +127,10 @@ def linear_distillation_loss(
     if token_weight is not None:
         upstream = token_weight.detach().reshape(-1).to(wide)
     if reduction == "mean":
-        upstream = upstream / upstream.sum()
-    return reduced_by(objective, given, rows, upstream, **how)
+        upstream = divided(upstream, upstream.sum())
+    value = reduced_by(objective, given, rows, upstream, **how)
+    # Of no rows the mean is NaN and gradients are 0, as those of the other losses are.
+    return value + math.nan if reduction == "mean" and not len(upstream) else value
 
 
 def _teacher(
@@ -144,7 +161,7 @@ def _teacher(
             f"teacher must have shape {(*lead, width)} for input {tuple(input.shape)}, got "
             f"{tuple(teacher.shape)}"
         )
-    flat = teacher.reshape(-1, width)
+    flat = teacher.reshape(math.prod(lead), width)
     if classes is None:
         return (flat,), (None, None)
     if classes.shape != teacher.shape or classes.is_floating_point():
@@ -152,7 +169,7 @@ def _teacher(
             f"teacher_classes must be class indices of shape {tuple(teacher.shape)}, got "
             f"{classes.dtype} {tuple(classes.shape)}"
         )
-    return (flat, classes.reshape(-1, width).long()), (None, None)
+    return (flat, classes.reshape(flat.shape).long()), (None, None)
 
 
 @dataclass(frozen=True)
@@ -180,45 +197,56 @@ class Distillation:
             return logits(rows[0], self.weight, self.bias, self.softcap).to(z.dtype)
         values = rows[0].to(z.dtype)
         if self.softcap is not None:
-            values = self.softcap * torch.tanh(values / self.softcap)
+            capped = self.softcap * torch.tanh(values / self.softcap)
+            values = torch.where(values == -math.inf, values, capped)  # a class ruled out stays so
         if len(rows) == 1:
             return values
         width, at = z.shape[1], rows[1] - holders.first
         at = torch.where((at >= 0) & (at < width), at, width)  # those of others: one column more
         made = torch.full((len(z), width + 1), -math.inf, dtype=z.dtype, device=z.device)
-        return made.scatter_(1, at, values)[:, :width]
+        # The largest where a class is there twice: once with −inf, to fill up a row.
+        return made.scatter_reduce_(1, at, values, "amax")[:, :width]
 
 
 class _Forward:
     """Σ t log(t/p)."""
 
     def __init__(self, student: Softmax, teacher: Softmax, holders: Holders) -> None:
-        self.p, self.t = student.p, teacher.p
+        self.p, self.t, self.none = student.p, teacher.p, teacher.none
         value = times(self.t, teacher.log_p - student.log_p).sum(-1)
         self.values = (holders.reduced(value, "SUM"),)
 
     def gradient(self, above: tuple[Tensor, ...]) -> Tensor:
-        return (self.p - self.t) * above[0].unsqueeze(-1)
+        return (self.p - self.t) * torch.where(self.none, 0.0, above[0]).unsqueeze(-1)
 
 
 class _Reverse:
     """Σ p log(p/t), or with β < 1 the JSD, where log(p/m) stands for log(p/t)."""
 
     def __init__(self, student: Softmax, teacher: Softmax, holders: Holders, beta: float) -> None:
-        self.p, log_m = student.p, teacher.log_p
+        self.p, lead = student.p, teacher.log_p - student.log_p
+        over_p = lead
         if beta < 1:
-            log_m = torch.logaddexp(
-                teacher.log_p + math.log(beta), student.log_p + math.log1p(-beta)
-            )
-        self.ratio = torch.where(self.p > 0, student.log_p - log_m, 0.0)
+            over_p, over_t = _mixture(lead, beta)
+        there = (self.p > 0) & ~teacher.none.unsqueeze(-1)
+        self.ratio = torch.where(there, -over_p, 0.0)
         self.mean = holders.reduced((self.p * self.ratio).sum(-1), "SUM")
         self.share = 1.0 if beta == 1 else 1 - beta
         value = self.share * self.mean
         if beta < 1:
-            other = times(teacher.p, teacher.log_p - log_m).sum(-1)
-            value = value + beta * holders.reduced(other, "SUM")
+            other = times(teacher.p, over_t).sum(-1)
+            value = value - beta * holders.reduced(other, "SUM")
         self.values = (value,)
 
     def gradient(self, above: tuple[Tensor, ...]) -> Tensor:
         r = self.p * (self.ratio - self.mean.unsqueeze(-1))
         return r * (self.share * above[0]).unsqueeze(-1)
+
+
+def _mixture(lead: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+    """log(m/p) and log(m/t) with m = β t + (1−β) p, from log(t/p): both exactly 0 where that is.
+
+    m is the larger of the two times 1 + s (e^{−|log(t/p)|} − 1), s the share of the smaller."""
+    share = torch.full_like(lead, beta).masked_fill_(lead > 0, 1 - beta)
+    below = torch.expm1(-lead.abs()).mul_(share).log1p_()
+    return below + lead.clamp(min=0), below - lead.clamp(max=0)

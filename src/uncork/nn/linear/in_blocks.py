@@ -2,7 +2,7 @@
 
 Where the loss is reduced, gradients are made together with it, block by block, and handed over by
 backward; a value for every row, and a second backward, compute each block again. To differentiate
-twice, all rows are computed at once, by torch's own means.
+twice, and under torch.func, all rows are computed at once, by torch's own means.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from uncork.nn._rows import are_transformed
 from uncork.nn._torch import torch
 from uncork.nn.linear.problem import row_weights
 from uncork.nn.losses.specification import Reduction
@@ -59,8 +60,13 @@ def loss_in_blocks(loss: BlockLoss, tensors: Tensors, target: Tensor, how: Reduc
     first = tensors[0]
     assert first is not None
     shares = row_shares(target, how, first)
-    learning = torch.is_grad_enabled()  # inside it never is
-    made: Tensor = _InBlocks.apply(loss, how, learning, target, how.weight, shares, *tensors)
+    made: Tensor
+    if are_transformed(target, how.weight, *tensors):  # torch's transforms go through all at once
+        made = loss.at_once(tensors, target, how)
+        made = made if shares is None else torch.dot(made, shares.to(made.dtype))
+    else:
+        learning = torch.is_grad_enabled()  # inside it never is
+        made = _InBlocks.apply(loss, how, learning, target, how.weight, shares, *tensors)
     return made + math.nan if how.reduction == "mean" and not len(target) else made  # of no rows
 
 
@@ -94,6 +100,7 @@ class _InBlocks(torch.autograd.Function):
         rows = grad if shares is None else grad * shares
         made: Gradients
         if torch.is_grad_enabled():  # to be differentiated again
+            tensors = apart(tensors, ctx.wanted)
             losses = ctx.loss.at_once(tensors, target, ctx.how)
             leaves = [one for one, asked in zip(tensors, ctx.wanted, strict=True) if asked]
             found = iter(
@@ -106,6 +113,13 @@ class _InBlocks(torch.autograd.Function):
         else:
             made = ctx.loss.compute(tensors, target, ctx.how, rows, ctx.wanted)[1]
         return (None, None, None, None, None, None, *made)
+
+
+def apart(tensors: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+    """The tensors, those wanted as views to differentiate by. By the tensors themselves, one that
+    others are made of (a tied weight, under the hidden states) would have their derivatives in its
+    own, and autograd would add them once more."""
+    return [one.view_as(one) if asked else one for one, asked in zip(tensors, wanted, strict=True)]
 
 
 def as_given(sums: Gradients, tensors: Tensors) -> Gradients:

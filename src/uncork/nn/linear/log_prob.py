@@ -100,6 +100,8 @@ def linear_log_prob(
             `torch.distributed.group.WORLD`), as for
             :func:`uncork.nn.functional.vocab_parallel_loss`; the weight is this process's then.
     """
+    if isinstance(alpha, Tensor):
+        raise UncorkError("alpha must be a number here: a tensor is taken by log_entmax, of logits")
     check_parameter(alpha, at_least=1.0)
     check_temperature(temperature)
     if target.is_floating_point() or target.shape != input.shape[:-1]:
@@ -208,12 +210,14 @@ class _EntmaxBlock:
         """(diag(s) − s sᵀ/Σs) times the derivative by p, s = p^{2−α}; 0 where p_y is."""
         s = slopes(self.p, self.alpha)
         there = self.counted & (self.of_target > 0)
-        by_p = torch.where(there, above[0] / torch.where(there, self.of_target, 1.0), 0.0)
+        # s/p of the target in one power: 1/p is infinite where p is near the smallest number.
+        slope = torch.where(there, self.of_target, 1.0).pow(1 - self.alpha)
+        at_target = torch.where(there, above[0] * slope, 0.0)
         pushed = torch.zeros_like(s)
         if len(above) > 1:
             second = torch.where(self.counted, above[1], 0.0).unsqueeze(-1)
             pushed = -second * times(s, log_on_support(self.p) + 1)
-        pushed = self.at.add(pushed, by_p * s.gather(-1, self.at.index).squeeze(-1))
+        pushed = self.at.add(pushed, at_target)
         sums = torch.stack([pushed.sum(-1, keepdim=True), s.sum(-1, keepdim=True)])
         total, mass = self.holders.reduced(sums, "SUM")
         return pushed - s * (total / torch.where(mass == 0, 1.0, mass))

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from uncork.nn import kernels
 from uncork.nn._torch import torch
 from uncork.nn.linear import in_blocks
-from uncork.nn.linear.by_row import add_product, logits
+from uncork.nn.linear.by_row import add_product
 from uncork.nn.linear.in_blocks import Gradients, as_given, wide
 from uncork.nn.linear.links import Link
-from uncork.nn.linear.problem import check_classes, row_targets
+from uncork.nn.linear.problem import check_classes, logits, row_targets
 from uncork.nn.losses.specification import Reduction
 
 Tensor = torch.Tensor

@@ -9,7 +9,7 @@ from __future__ import annotations
 from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
 from uncork.nn.linear.autograd import linear_loss
-from uncork.nn.linear.problem import row_weights
+from uncork.nn.linear.problem import row_weights, with_level_weights
 from uncork.nn.losses.specification import (
     LinearArguments,
     LinearLossResult,
@@ -56,6 +56,10 @@ def loss_at_positions(
     weights = linear_weight.reshape(classes, -1, features).unbind(1)
     biases = [None] * len(weights) if bias is None else bias.reshape(classes, -1).unbind(1)
     targets = target.flatten(2 if dense else 1).unbind(-1)
+    if how.ignore_index is None:  # as torch's linear_cross_entropy has it
+        how = how._replace(ignore_index=-100)
+    if linear.z_loss:
+        how = with_level_weights(how, target, None)
     summed = how if how.reduction == "none" else how._replace(reduction="sum")
     made = [
         linear_loss(
@@ -68,7 +72,6 @@ def loss_at_positions(
     else:
         value = torch.stack(made).sum()
     if how.reduction == "mean":
-        index = -100 if how.ignore_index is None else how.ignore_index
-        shares = [row_weights(at, how.weight, index).sum() for at in targets]
+        shares = [row_weights(at, how.weight, how.ignore_index).sum() for at in targets]
         value = value / torch.stack(shares).sum()
     return LinearLossResult(value, None, None, None)

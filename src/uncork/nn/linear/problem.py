@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from uncork.core.errors import UncorkError
-from uncork.nn._rows import Alpha, check_floating
+from uncork.nn._rows import Alpha, check_floating, is_batched
 from uncork.nn._torch import torch
 from uncork.nn.losses.specification import (
     Family,
@@ -17,6 +17,7 @@ from uncork.nn.losses.specification import (
     check_device,
     check_per_class,
 )
+from uncork.nn.transforms.sharded import refuse_linear
 
 Tensor = torch.Tensor
 
@@ -129,6 +130,15 @@ class RowTargets(NamedTuple):
         )
 
 
+def logits(x: Tensor, weight: Tensor, bias: Tensor | None, softcap: float | None = None) -> Tensor:
+    """x · weightᵀ + bias in float32 or better, capped."""
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    z = torch.nn.functional.linear(x, weight).to(wide)
+    if bias is not None:
+        z = z + bias.to(wide)
+    return z if softcap is None else softcap * torch.tanh(z / softcap)
+
+
 def row_targets(
     target: Tensor,
     class_weight: Tensor | None,
@@ -151,13 +161,14 @@ def row_targets(
     return RowTargets(index, counted, mass, hit, share / classes)
 
 
-def check_classes(index: Tensor, classes: int) -> None:
-    """Class indices lie among the classes; on a GPU nobody waits to see."""
-    if index.device.type != "cpu":
+def check_classes(index: Tensor, classes: int, name: str = "target") -> None:
+    """Class indices lie among the classes; on a GPU nobody waits to see, and nobody can under vmap
+    and in an export."""
+    if index.device.type != "cpu" or torch.compiler.is_compiling() or is_batched(index):
         return
     outside = (index < 0) | (index >= classes)
     if bool(outside.any()):
-        raise IndexError(f"target {int(index[outside][0])} is out of bounds for {classes} classes")
+        raise IndexError(f"{name} {int(index[outside][0])} is out of bounds for {classes} classes")
 
 
 def upstream_of(reduction: str, tensors: LinearTensors, options: LinearOptions) -> Tensor:
@@ -169,8 +180,13 @@ def upstream_of(reduction: str, tensors: LinearTensors, options: LinearOptions) 
         upstream = tensors.token_weight.to(wide)
         shares = shares * upstream
     if reduction == "mean":
-        upstream = upstream / shares.sum()
+        upstream = divided(upstream, shares.sum())
     return upstream
+
+
+def divided(token_weight: Tensor, total: Tensor) -> Tensor:
+    """A row of weight 0 counts nothing, also where no row counts and the total is 0."""
+    return torch.where(token_weight == 0, torch.zeros_like(token_weight), token_weight / total)
 
 
 def row_weights(target: Tensor, class_weight: Tensor | None, ignore_index: int) -> Tensor:
@@ -182,6 +198,20 @@ def row_weights(target: Tensor, class_weight: Tensor | None, ignore_index: int) 
         return counted.float()
     index = torch.where(counted, target, torch.zeros_like(target))
     return torch.where(counted, class_weight[index], 0.0)
+
+
+def with_level_weights(how: Reduction, target: Tensor, token_weight: Tensor | None) -> Reduction:
+    """Class weights that are 1 on average over the targets. A weighted mean does not change by it,
+    and what is added to every row's loss beside, as a z-loss is, is divided by the rows then."""
+    if how.weight is None or how.reduction != "mean" or target.is_floating_point():
+        return how
+    weight = how.weight.to(torch.promote_types(how.weight.dtype, torch.float32))
+    shares = row_weights(target, weight, how.ignore_index)
+    rows = (target != how.ignore_index).to(shares.dtype)
+    if token_weight is not None:
+        shares, rows = shares * token_weight, rows * token_weight
+    level = torch.where(shares.sum() == 0, 1.0, rows.sum() / shares.sum())  # 1: no row counts
+    return how._replace(weight=weight * level.to(weight.dtype))
 
 
 def as_tensor(tau: Tensor | float, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -215,6 +245,8 @@ def check(
     together, where there are several."""
     check_floating(input)
     check_floating(linear_weight)
+    refuse_linear("input", input)
+    refuse_linear("linear_weight", linear_weight)
     if linear_weight.dim() != 2 or 0 in linear_weight.shape:
         raise UncorkError(
             f"linear_weight must be (classes, features), got shape {tuple(linear_weight.shape)}"
@@ -231,6 +263,10 @@ def check(
     if target.is_floating_point():
         if all_classes is not None:
             raise UncorkError("target must be class indices where processes share the classes out")
+        if how.ignore_index >= 0:  # as cross_entropy has it
+            raise UncorkError(
+                f"ignore_index={how.ignore_index} is not supported for floating point target"
+            )
         expected = (*expected, classes)
     if target.is_complex() or tuple(target.shape) != expected:
         raise UncorkError(
@@ -249,12 +285,7 @@ def check(
     check_softcap(linear.softcap)
     if not 0.0 <= linear.z_loss < float("inf"):
         raise UncorkError(f"z_loss must be a number, at least 0, got {linear.z_loss!r}")
-    check_token_weight(linear.token_weight, input)
-    by_row = linear.token_weight
-    if by_row is not None and by_row.requires_grad and how.reduction != "none":
-        raise UncorkError(
-            'token_weight receives a gradient with reduction="none" alone: give it detached'
-        )
+    check_token_weight(linear.token_weight, input, how.reduction)
 
 
 def check_softcap(softcap: float | None) -> None:
@@ -262,8 +293,8 @@ def check_softcap(softcap: float | None) -> None:
         raise UncorkError(f"softcap must be a positive number or None, got {softcap!r}")
 
 
-def check_token_weight(token_weight: Tensor | None, input: Tensor) -> None:
-    """One value for each row of the input."""
+def check_token_weight(token_weight: Tensor | None, input: Tensor, reduction: str) -> None:
+    """One value for each row of the input, which receives a gradient by row only."""
     if token_weight is None:
         return
     if token_weight.shape != input.shape[:-1]:
@@ -272,3 +303,7 @@ def check_token_weight(token_weight: Tensor | None, input: Tensor) -> None:
             f"{tuple(input.shape)}, got {tuple(token_weight.shape)}"
         )
     check_device("token_weight", token_weight, input.device)
+    if token_weight.requires_grad and reduction != "none":
+        raise UncorkError(
+            'token_weight receives a gradient with reduction="none" alone: give it detached'
+        )

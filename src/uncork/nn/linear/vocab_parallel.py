@@ -25,6 +25,7 @@ from uncork.nn.linear.problem import (
     Wanted,
     as_tensor,
     check_classes,
+    logits,
     row_targets,
 )
 from uncork.nn.losses.specification import LinearArguments, Reduction, loss_named
@@ -138,9 +139,7 @@ def compute(
     step = max(1, BLOCK_ELEMENTS // shard.classes)
     for start in range(0, len(input), step):
         rows = slice(start, start + step)
-        z = torch.nn.functional.linear(input[rows], weight).to(wide)
-        if bias is not None:
-            z = z + bias.to(wide)
+        z = logits(input[rows], weight, bias)
         block = _Block(z, targets.of(rows), share, level, options, shard)
         losses[rows] = block.losses
         if lse is not None:

@@ -67,7 +67,7 @@ class EntmaxFamily(Family):
 
     def fused(self, z: Tensor, parameters: Parameters) -> Fused | None:
         (alpha,) = parameters
-        if isinstance(alpha, Tensor) or alpha <= 1 or not kernels.launches(z):
+        if isinstance(alpha, Tensor) or not (kernels.take_entmax(alpha) and kernels.launches(z)):
             return None
         from uncork.nn.kernels.entmax import entmax_losses
 

@@ -15,6 +15,7 @@ from uncork.core.errors import UncorkError
 from uncork.nn._autograd import apply, forward_mode
 from uncork.nn._rows import (
     Alpha,
+    are_values,
     blocks,
     check_floating,
     compute_dtype,
@@ -48,7 +49,7 @@ class FenchelYoung(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         p = family.predict(z, parameters)
         tensors = [value for value in parameters if isinstance(value, Tensor)]
-        if z.numel() >= SERIAL_BELOW and runs_eagerly_on_cpu(z, target, *tensors):
+        if runs_eagerly_on_cpu(z, target, *tensors) and z.numel() >= SERIAL_BELOW:
             return _values_in_blocks(z, p, target, family, parameters), p
         return _values(z, p, target, family, parameters), p
 
@@ -93,7 +94,7 @@ class FenchelYoung(torch.autograd.Function):
 
     @staticmethod
     def jvp(
-        ctx: Any, dz: Tensor | None, dtarget: Tensor | None, _: None, *along: Tensor | None
+        ctx: Any, dz: Tensor | None, _: None, __: None, *along: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         p, target, *tensors = ctx.saved_tensors
         given = iter(tensors)
@@ -298,7 +299,8 @@ def _dense_rows(
     if z.numel() == 0:
         return (z * target).sum(-1)
     loss: Tensor
-    if not target.requires_grad:
+    # In forward mode anything may have a tangent, and `FenchelYoung` has none in the target.
+    if not target.requires_grad and torch.autograd.forward_ad._current_level < 0:
         loss, _ = apply(FenchelYoung, z, target, family, *parameters)
         return loss
     # A target that is itself learned: Σ b_c ℓ_c with every ℓ_c = ℓ_top + z_top − z_c written out.
@@ -334,6 +336,8 @@ def _beside(value: Alpha, z: Tensor, class_dim: int) -> Alpha:
 def _check(input: Tensor, target: Tensor, how: Reduction) -> None:
     if input.dim() == 0:
         raise UncorkError("input must have a class dimension: (C), (N, C) or (N, C, d1, ...)")
+    if not isinstance(target, Tensor):
+        raise UncorkError(f"target must be a tensor of class indices, got {type(target).__name__}")
     classes = input.shape[0] if input.dim() == 1 else input.shape[1]
     rows = () if input.dim() == 1 else (input.shape[0], *input.shape[2:])
     if target.is_floating_point():
@@ -404,7 +408,7 @@ class _FusedLoss(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None, grad_p: Tensor | None) -> tuple[Any, ...]:
         p, target, share = ctx.saved_tensors
         dz = None
-        if grad is not None and not torch.is_grad_enabled():
+        if grad is not None and not torch.is_grad_enabled() and are_values(grad):
             from uncork.nn.kernels.losses import loss_backward
 
             dz = loss_backward(p, target, grad, share, ctx.ignore_index)

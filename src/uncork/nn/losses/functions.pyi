@@ -84,14 +84,17 @@ def linear_cross_entropy(
             costs little memory. True keeps everything in float32, at the price of a further
             product; False nothing.
         z_loss: ζ of ζ·lse² added to every loss that counts, which keeps the normaliser near 1
-            (PaLM has 1e-4).
+            (PaLM has 1e-4). Class weights have no part in it: a mean divides it by the rows
+            that count.
         token_weight: what each loss is multiplied by, of target's shape, as 0 for a prompt. A
-            mean divides by the sum of these weights, those of the classes included.
+            mean divides by the sum of these weights, those of the classes included; where all
+            are 0, it is 0, and so are the gradients.
         return_lse, return_predictions: the result is a `LinearLossResult(loss, lse, predicted,
             accuracy)`, with None for what was not asked for. lse is logsumexp of the logits (of
             other losses Ω*(z)) and differentiable, 0 where ignored; gradients are then made in
             backward, with one product more. predicted is the most probable class, and accuracy
-            the share of targets predicted.
+            the share of targets predicted, among those that are not ignored and whose
+            token_weight is not 0.
         options: torch's LinearCrossEntropyOptions, taken so that calls of torch's function
             work, and not needed: blocks are chosen here. A linear_weight (C, d1, …, dK, d) is
             taken as there too.
@@ -201,14 +204,17 @@ def linear_sparsemax_loss(
             costs little memory. True keeps everything in float32, at the price of a further
             product; False nothing.
         z_loss: ζ of ζ·lse² added to every loss that counts, which keeps the normaliser near 1
-            (PaLM has 1e-4).
+            (PaLM has 1e-4). Class weights have no part in it: a mean divides it by the rows
+            that count.
         token_weight: what each loss is multiplied by, of target's shape, as 0 for a prompt. A
-            mean divides by the sum of these weights, those of the classes included.
+            mean divides by the sum of these weights, those of the classes included; where all
+            are 0, it is 0, and so are the gradients.
         return_lse, return_predictions: the result is a `LinearLossResult(loss, lse, predicted,
             accuracy)`, with None for what was not asked for. lse is logsumexp of the logits (of
             other losses Ω*(z)) and differentiable, 0 where ignored; gradients are then made in
             backward, with one product more. predicted is the most probable class, and accuracy
-            the share of targets predicted.
+            the share of targets predicted, among those that are not ignored and whose
+            token_weight is not 0.
     """
 
 @overload
@@ -318,14 +324,17 @@ def linear_entmax_loss(
             costs little memory. True keeps everything in float32, at the price of a further
             product; False nothing.
         z_loss: ζ of ζ·lse² added to every loss that counts, which keeps the normaliser near 1
-            (PaLM has 1e-4).
+            (PaLM has 1e-4). Class weights have no part in it: a mean divides it by the rows
+            that count.
         token_weight: what each loss is multiplied by, of target's shape, as 0 for a prompt. A
-            mean divides by the sum of these weights, those of the classes included.
+            mean divides by the sum of these weights, those of the classes included; where all
+            are 0, it is 0, and so are the gradients.
         return_lse, return_predictions: the result is a `LinearLossResult(loss, lse, predicted,
             accuracy)`, with None for what was not asked for. lse is logsumexp of the logits (of
             other losses Ω*(z)) and differentiable, 0 where ignored; gradients are then made in
             backward, with one product more. predicted is the most probable class, and accuracy
-            the share of targets predicted.
+            the share of targets predicted, among those that are not ignored and whose
+            token_weight is not 0.
     """
 
 @overload
@@ -442,14 +451,17 @@ def linear_alpha_relu_loss(
             costs little memory. True keeps everything in float32, at the price of a further
             product; False nothing.
         z_loss: ζ of ζ·lse² added to every loss that counts, which keeps the normaliser near 1
-            (PaLM has 1e-4).
+            (PaLM has 1e-4). Class weights have no part in it: a mean divides it by the rows
+            that count.
         token_weight: what each loss is multiplied by, of target's shape, as 0 for a prompt. A
-            mean divides by the sum of these weights, those of the classes included.
+            mean divides by the sum of these weights, those of the classes included; where all
+            are 0, it is 0, and so are the gradients.
         return_lse, return_predictions: the result is a `LinearLossResult(loss, lse, predicted,
             accuracy)`, with None for what was not asked for. lse is logsumexp of the logits (of
             other losses Ω*(z)) and differentiable, 0 where ignored; gradients are then made in
             backward, with one product more. predicted is the most probable class, and accuracy
-            the share of targets predicted.
+            the share of targets predicted, among those that are not ignored and whose
+            token_weight is not 0.
     """
 
 @overload
@@ -562,14 +574,17 @@ def linear_normmax_loss(
             costs little memory. True keeps everything in float32, at the price of a further
             product; False nothing.
         z_loss: ζ of ζ·lse² added to every loss that counts, which keeps the normaliser near 1
-            (PaLM has 1e-4).
+            (PaLM has 1e-4). Class weights have no part in it: a mean divides it by the rows
+            that count.
         token_weight: what each loss is multiplied by, of target's shape, as 0 for a prompt. A
-            mean divides by the sum of these weights, those of the classes included.
+            mean divides by the sum of these weights, those of the classes included; where all
+            are 0, it is 0, and so are the gradients.
         return_lse, return_predictions: the result is a `LinearLossResult(loss, lse, predicted,
             accuracy)`, with None for what was not asked for. lse is logsumexp of the logits (of
             other losses Ω*(z)) and differentiable, 0 where ignored; gradients are then made in
             backward, with one product more. predicted is the most probable class, and accuracy
-            the share of targets predicted.
+            the share of targets predicted, among those that are not ignored and whose
+            token_weight is not 0.
     """
 
 @overload

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from uncork.nn._torch import torch
 from uncork.nn.losses.specification import Family, Loss, Option, Parameters, register
-from uncork.nn.transforms.deformed import inner_product, power_sum
-from uncork.nn.transforms.normmax import normmax_rows, normmax_vjp
+from uncork.nn.transforms.deformed import inner_product
+from uncork.nn.transforms.normmax import norm, normmax_rows, normmax_vjp
 
 Tensor = torch.Tensor
 
@@ -22,8 +22,7 @@ class NormmaxFamily(Family):
 
     def conjugate(self, v: Tensor, p: Tensor, parameters: Parameters) -> Tensor:
         (alpha,) = parameters
-        norm = power_sum(p, alpha).pow(1 / alpha)
-        return (inner_product(p, v) - norm + 1).clamp(min=0)
+        return (inner_product(p, v) - norm(p, alpha) + 1).clamp(min=0)
 
     def vjp(self, p: Tensor, grad: Tensor, parameters: Parameters) -> Tensor:
         (alpha,) = parameters

@@ -69,7 +69,9 @@ class LinearLossResult(NamedTuple):
     loss: Tensor  #: (), or with reduction "none" target's shape
     lse: Tensor | None  #: logsumexp of the logits, of other losses Ω*(z): target's shape
     predicted: Tensor | None  #: int64, the most probable class: target's shape
-    accuracy: Tensor | None  #: (), the share of targets that are predicted, among those that count
+    #: (), the share of targets that are predicted, among those that are not ignored and whose
+    #: token weight is not 0
+    accuracy: Tensor | None
 
 
 def check_per_class(name: str, tensor: Tensor | None, classes: int, device: torch.device) -> None:

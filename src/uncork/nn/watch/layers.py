@@ -18,17 +18,27 @@ def parameters(layer: Any) -> tuple[Tensor, Tensor | None]:
     """Weight (C, d) and bias (C,) or None, as they are now, where they are."""
     weight: Any
     bias: Any
+    name = type(layer).__name__
     if _is_keras(layer):
         weight, bias = _of_keras(layer)
     elif isinstance(layer, torch.nn.Module):
         weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
     else:
-        weight, bias = layer()
+        made = layer()
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise UncorkError(f"what is to watch gives {type(made).__name__}: {_INSTEAD}")
+        weight, bias = made
+        name = "what is given"
     if not isinstance(weight, Tensor):
-        raise UncorkError(f"{type(layer).__name__} has no weight to watch")
+        raise UncorkError(
+            f"{name} has no weight tensor to watch: name its last layer, or {_INSTEAD}"
+        )
+    if isinstance(weight, torch.nn.parameter.UninitializedParameter):
+        raise UncorkError(f"this {name} layer has no weight yet: run the model once first")
     if weight.ndim != 2:
         raise UncorkError(
-            f"the weight to watch has shape {tuple(weight.shape)}: expected classes × features"
+            f"the weight to watch has shape {tuple(weight.shape)}, expected classes × features: "
+            f"{_INSTEAD}"
         )
     return weight.detach(), None if bias is None else bias.detach()
 

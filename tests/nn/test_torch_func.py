@@ -1,0 +1,121 @@
+"""torch.func and forward mode through what is computed in blocks: linear losses and heads."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.func import functional_call, grad, hessian, jvp, vmap  # noqa: E402
+
+import uncork.nn as unn  # noqa: E402
+import uncork.nn.functional as F  # noqa: E402
+from uncork import UncorkError  # noqa: E402
+
+ROWS, FEATURES, CLASSES = 6, 4, 9
+LOSSES = {
+    "cross_entropy": F.linear_cross_entropy,
+    "sparsemax": F.linear_sparsemax_loss,
+    "entmax": F.linear_entmax_loss,
+    "alpha_relu": lambda *given, **options: F.linear_alpha_relu_loss(*given, tau=0.1, **options),
+    "normmax": F.linear_normmax_loss,
+}
+# torch's own forward mode uses what torch deprecates for others.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+every_loss = pytest.mark.parametrize("name", LOSSES)
+
+
+def drawn(*shape):
+    return torch.randn(
+        shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape))
+    )
+
+
+X, W, B = drawn(ROWS, FEATURES), drawn(CLASSES, FEATURES), drawn(CLASSES)
+TARGET = torch.tensor([3, 0, -100, 5, 1, 8])
+
+
+def by_autograd(function, *leaves):
+    leaves = [leaf.detach().clone().requires_grad_() for leaf in leaves]
+    return torch.autograd.grad(function(*leaves), leaves)
+
+
+@every_loss
+def test_grad_and_jvp_are_autograds(name):
+    def loss(x, w, b):
+        made = LOSSES[name](
+            x, w, TARGET, linear_bias=b, z_loss=0.1, label_smoothing=0.1, softcap=5.0,
+            token_weight=torch.linspace(0.5, 1, ROWS), return_lse=True, return_predictions=True,
+        )  # fmt: skip
+        return made.loss + made.lse.square().sum()
+
+    expected = by_autograd(loss, X, W, B)
+    torch.testing.assert_close(grad(loss, (0, 1, 2))(X, W, B), expected)
+    along = tuple(drawn(1, *leaf.shape)[0] for leaf in (X, W, B))
+    value, slope = jvp(loss, (X, W, B), along)
+    torch.testing.assert_close(value, loss(X, W, B))
+    torch.testing.assert_close(
+        slope, sum((one * other).sum() for one, other in zip(expected, along, strict=True))
+    )
+
+
+@every_loss
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_gradients_of_every_row_alone(name, reduction):
+    def loss(w, x, target):
+        return LOSSES[name](x[None], w, target[None], linear_bias=B, reduction=reduction)
+
+    kept = TARGET.clamp(min=0)  # the mean of an ignored row alone is NaN
+    rows = vmap(grad(loss), (None, 0, 0))(W, X, kept)
+    for row, x, target in zip(rows, X, kept, strict=True):
+        torch.testing.assert_close(row, by_autograd(lambda w: loss(w, x, target), W)[0])  # noqa: B023
+
+
+def test_a_hessian_is_that_of_the_loss_of_logits():
+    plain = torch.nn.functional.cross_entropy
+    torch.testing.assert_close(
+        hessian(lambda w: F.linear_cross_entropy(X, w, TARGET))(W),
+        hessian(lambda w: plain(X @ w.T, TARGET))(W),
+    )
+
+
+def test_targets_out_of_bounds_are_still_refused_under_grad():
+    with pytest.raises(IndexError, match="target 9 is out of bounds"):
+        grad(lambda w: F.linear_entmax_loss(X, w, torch.full((ROWS,), 9)))(W)
+
+
+class Loss(torch.nn.Module):
+    def __init__(self, head):
+        super().__init__()
+        self.head = head
+
+    def forward(self, hidden, target):
+        return self.head.loss(hidden, target, label_smoothing=0.1)
+
+
+@pytest.mark.parametrize("kind", unn.heads.HEADS)
+def test_heads_are_trained_by_functional_calls(kind):
+    mixes = kind in ("mos", "mos-sigsoftmax", "moc")
+    torch.manual_seed(0)
+    head = unn.heads.HEADS[kind](FEATURES, CLASSES, **({"components": 2} if mixes else {}))
+    model = Loss(head).double()
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+
+    def loss(parameters, x, target):
+        return functional_call(model, parameters, (x, target))
+
+    expected = torch.autograd.grad(model(X, TARGET), list(model.parameters()))
+    torch.testing.assert_close(tuple(grad(loss)(parameters, X, TARGET).values()), expected)
+    rows = vmap(grad(loss), (None, 0, 0))(parameters, X[:2, None], TARGET[:2, None])
+    first = torch.autograd.grad(model(X[:1], TARGET[:1]), list(model.parameters()))
+    torch.testing.assert_close(tuple(row[0] for row in rows.values()), first)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda w: F.linear_log_prob(X, w, TARGET.clamp(min=0), alpha=1.5).sum(),
+        lambda w: F.linear_distillation_loss(X, w, drawn(ROWS, CLASSES)),
+    ],
+)
+def test_what_has_no_other_way_says_so(function):
+    with pytest.raises(UncorkError, match="compute these from logits"):
+        grad(function)(W)
