@@ -3,9 +3,10 @@
     python -m benchmarks.nn_decoding [--beams 64] [--classes 50000] [--device cpu] [--repeat 30]
 
 A step is what follows the logits: log-probabilities, the beams' scores added, the 2·width best of
-each sentence. "all" makes the log-probabilities of all classes, "top-k" those of each beam's best
-only. α-ReLU's τ is the mean of entmax's own, towards which training drives it. Medians of
-processor time (of wall time on a GPU), each function in turn, and the ratio to the faster softmax.
+each sentence, of which beam and class each is. "all" makes the log-probabilities of all classes,
+"top-k" those of each beam's best only. α-ReLU's τ is the mean of entmax's own, towards which
+training drives it. Medians of processor time (of wall time on a GPU, and of the GPU's own time in a
+graph of the same step), each function in turn, and the ratio to the faster softmax.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import torch
 
@@ -22,32 +24,41 @@ import uncork.nn.functional as F
 from benchmarks.nn_heads import profile
 
 Tensor = torch.Tensor
+Step = Callable[[Tensor, Tensor, int], "Best"]
 
 
-def from_all(z: Tensor, scores: Tensor, width: int, log_p: Callable[[Tensor], Tensor]) -> Tensor:
-    """Scores and places of each sentence's best, of all log-probabilities."""
+class Best(NamedTuple):
+    """The best continuations of each sentence, (sentences, 2 width) each."""
+
+    scores: Tensor
+    beams: Tensor
+    classes: Tensor
+
+
+def from_all(z: Tensor, scores: Tensor, width: int, log_p: Callable[[Tensor], Tensor]) -> Best:
+    """From all log-probabilities."""
     joint = (log_p(z) + scores).reshape(len(z) // width, -1)
-    return joint.topk(2 * width).values
+    best, place = joint.topk(2 * width)
+    return Best(best, place // z.shape[1], place % z.shape[1])
 
 
 def from_best(
     z: Tensor, scores: Tensor, width: int, topk: Callable[[Tensor, int], tuple[Tensor, Tensor]]
-) -> Tensor:
+) -> Best:
     """The same from each beam's own best: no other can be among the sentence's."""
     values, classes = topk(z, 2 * width)  # (beams, 2 width)
     joint = (values + scores).reshape(len(z) // width, -1)
     best, place = joint.topk(2 * width)
-    classes.reshape(len(z) // width, -1).gather(1, place)
-    return best
+    return Best(best, place // (2 * width), classes.reshape(len(joint), -1).gather(1, place))
 
 
-def steps(tau: float) -> dict[str, Callable[[Tensor, Tensor, int], Tensor]]:
-    def everything(log_p: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor, int], Tensor]:
+def steps(tau: float) -> dict[str, Step]:
+    def everything(log_p: Callable[[Tensor], Tensor]) -> Step:
         return lambda z, scores, width: from_all(z, scores, width, log_p)
 
     def best(
         topk: Callable[[Tensor, int], tuple[Tensor, Tensor]],
-    ) -> Callable[[Tensor, Tensor, int], Tensor]:
+    ) -> Step:
         return lambda z, scores, width: from_best(z, scores, width, topk)
 
     return {
@@ -65,7 +76,7 @@ def steps(tau: float) -> dict[str, Callable[[Tensor, Tensor, int], Tensor]]:
 
 
 @torch.inference_mode()
-def timed(step: Callable[[Tensor, Tensor, int], Tensor], z: Tensor, width: int) -> float:
+def timed(step: Step, z: Tensor, width: int) -> float:
     scores = torch.zeros(len(z), 1, device=z.device)
     clock = time.perf_counter if z.is_cuda else time.process_time
     if z.is_cuda:
@@ -75,6 +86,23 @@ def timed(step: Callable[[Tensor, Tensor, int], Tensor], z: Tensor, width: int) 
     if z.is_cuda:
         torch.cuda.synchronize()
     return clock() - start
+
+
+@torch.inference_mode()
+def replayed(step: Step, z: Tensor, width: int, times: int = 20) -> float:
+    """Seconds that the GPU itself needs, without waiting for its host."""
+    scores = torch.zeros(len(z), 1, device=z.device)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step(z, scores, width)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    graph.replay()
+    begin.record()
+    for _ in range(times):
+        graph.replay()
+    end.record()
+    torch.cuda.synchronize()
+    return 1e-3 * begin.elapsed_time(end) / times
 
 
 def main() -> None:
@@ -102,7 +130,10 @@ def main() -> None:
     softmax = min(medians["softmax, all"], medians["softmax, top-k"])
     print(f"{options.beams} x {options.classes} float32 on {options.device}, {torch.__version__}")
     for name, median in medians.items():
-        print(f"{name:<20} {median:8.3f} ms {median / softmax:6.2f} of softmax")
+        line = f"{name:<20} {median:8.3f} ms {median / softmax:6.2f} of softmax"
+        if z.is_cuda:
+            line += f" {1e3 * replayed(functions[name], z, options.width):8.3f} ms of the GPU's"
+        print(line)
         if options.profile:
             print(profile(partial(timed, functions[name], z, options.width)))
 

@@ -32,7 +32,8 @@ def add_to_path(folder: Path) -> None:
     before = list(sys.path)
     packed = sorted([*folder.glob("*.whl"), *folder.glob("*.tar.xz")])
     if packed:
-        unpacked = Path(tempfile.mkdtemp(prefix="peers-"))
+        # quack takes functions for a library's, and not for its user's, by this name in their path
+        unpacked = Path(tempfile.mkdtemp(prefix="peers-")) / "site-packages"
         for package in packed:
             if package.suffix == ".whl":
                 with zipfile.ZipFile(package) as archive:
@@ -124,12 +125,35 @@ def linear_losses() -> dict[str, Loss]:
 
 
 def _add_torch(found: dict[str, Loss]) -> None:
+    """torch's own (2.13); on an older torch, the two files of 2.13 that it is made of.
+
+    linear_cross_entropy.py and linear_cross_entropy_options.py of torch/nn/modules, to be put among
+    the peers in a folder torch_2_13, are Python only, and called here as torch 2.13 calls them.
+    """
+    name = "torch, linear_cross_entropy"
     theirs: Any = getattr(torch.nn.functional, "linear_cross_entropy", None)
-    if theirs is None:
-        raise ImportError(f"torch {torch.__version__} has none: 2.13 is the first that does")
-    options = torch.nn.LinearCrossEntropyOptions()
-    name = _named("torch, linear_cross_entropy", "torch", "chunked")
-    found[name] = lambda x, w, t: theirs(x, w, t, options=options)
+    if theirs is not None:
+        options = torch.nn.LinearCrossEntropyOptions()
+        found[_named(name, "torch", "chunked")] = lambda x, w, t: theirs(x, w, t, options=options)
+        return
+    try:
+        work: Any = importlib.import_module("torch_2_13.linear_cross_entropy")
+        settings: Any = importlib.import_module("torch_2_13.linear_cross_entropy_options")
+    except ImportError as error:
+        none = f"torch {torch.__version__} has none: 2.13 is the first that does, and no torch_2_13"
+        raise ImportError(f"{none} is among the peers") from error
+
+    def chunked(x: Tensor, w: Tensor, t: Tensor) -> Tensor:
+        how = settings.LinearCrossEntropyOptions()._adjust(*x.shape, len(w), x.dtype, x.device)
+        sizes = (how.batch_chunk_size, how.acc_policy, how.acc_dtype, how.allow_retain_graph)
+        wanted = (x.requires_grad, w.requires_grad, False)
+        made = work._linear_cross_entropy_batch_chunked(
+            x, w, t, None, None, "mean", -100, 0.0, *sizes, *wanted
+        )
+        return _first(made)
+
+    PATHS[name] = f"torch 2.13's Python files on torch {torch.__version__}, chunked"
+    found[name] = chunked
 
 
 def _add_cce(found: dict[str, Loss]) -> None:
@@ -146,16 +170,19 @@ def _add_liger(found: dict[str, Loss]) -> None:
 
 
 def _add_liger_cute(found: dict[str, Loss]) -> None:
-    """Per-token losses in CUTLASS's Python language (0.8.5)."""
+    """Two in CUTLASS's Python language (0.8.5): losses by token, and their mean by kept logits."""
+    from liger_kernel.ops.cutedsl.ops import fused_linear_cross_entropy_sm90 as whole
     from liger_kernel.ops.cutedsl.ops import fused_scaled_cross_entropy_sm90 as hopper
 
     apply = hopper.LigerFusedScaledCrossEntropySM90Function.apply
     name = _named("Liger, Hopper (CuTe)", "liger-kernel", "cutedsl, sm_90, by token")
     found[name] = lambda x, w, t: _first(apply(x, w, t, 1.0, -100, 1, False)).mean()
+    name = _named("Liger, Hopper (CuTe), mean", "liger-kernel", "cutedsl, sm_90, all logits kept")
+    found[name] = lambda x, w, t: _first(whole.liger_fused_linear_cross_entropy_sm90(x, w, t))
 
 
 def _add_liger_tile(found: dict[str, Loss]) -> None:
-    """cuTile, which needs its compiler `tileiras` (0.8.5)."""
+    """cuTile, which needs its compiler: `tileiras` 13.4 with its `ptxas` on PATH (0.8.5)."""
     from liger_kernel.ops.cutile.ops import fused_linear_cross_entropy as hopper
 
     function: Any = hopper.LigerFusedLinearCrossEntropyFunction
@@ -164,11 +191,18 @@ def _add_liger_tile(found: dict[str, Loss]) -> None:
 
 
 def _add_quack(found: dict[str, Loss]) -> None:
-    """Its autotuner compiles for minutes, and is left off."""
+    """On Hopper it takes its scaled-exp path where the classes are a multiple of 128.
+
+    Its autotuner, which the other path has, compiles for minutes, and is left off. Chunks of as
+    many rows as there are features are an error in it (0.6.5): twice as many then.
+    """
     from quack.linear_cross_entropy import chunked_linear_cross_entropy as theirs
 
-    name = _named("quack", "quack-kernels", "CuTe, chunked, not autotuned")
-    found[name] = lambda x, w, t: theirs(x, w, t, tuned=False)
+    def loss(x: Tensor, w: Tensor, t: Tensor) -> Tensor:
+        rows = 8192 if x.shape[1] == 4096 else 4096
+        return _first(theirs(x, w, t, chunk_size=rows, tuned=False))
+
+    found[_named("quack", "quack-kernels", "CuTe, the path it chooses, not autotuned")] = loss
 
 
 def _add_entmax(found: dict[str, Loss]) -> None:

@@ -3,10 +3,12 @@
     git clone https://github.com/apple/ml-cross-entropy CHECKOUT
     python -m benchmarks.peers.cce CHECKOUT [--cpu] [arguments of pytest]
 
-A package of CCE's name takes its place, in which `linear_cross_entropy` is ours and everything else
-the checkout's. Cases for its torch.compile twin, and tests of its parts, are left out. The tests
-are written for CUDA, those of several processes for as many GPUs (on one, -k "not torch_compile and
-not vocab_parallel"); --cpu makes their tensors on the CPU instead. Nothing is fetched.
+A package of its name takes its place, in which `linear_cross_entropy`, the logarithms of sums that
+it returns and `compute_z_loss` are ours and everything else the checkout's. Left out (`LEFT_OUT`)
+are cases for its torch.compile twin and for a kernel of its own, and logarithms of sums of 16-bit
+tensors: its logits are float32, ours are rounded as torch's linear rounds them. The tests are
+written for CUDA, those of several processes for as many GPUs (on one, -k "not vocab_parallel and
+..."); --cpu makes their tensors on the CPU instead. Nothing is fetched.
 """
 
 from __future__ import annotations
@@ -27,13 +29,18 @@ from torch.overrides import TorchFunctionMode
 import uncork.nn.functional as F
 
 Tensor = torch.Tensor
-FILES = ("test_cce_loss_forward.py", "test_cce_loss_backward.py", "test_vocab_parallel.py")
-# By their own process the tests' children import it again: so it is a file.
-STAND_IN = """
-__path__ = [{package!r}]
+# By their own process the tests' children import these again: so they are files.
+STAND_INS = {
+    "__init__.py": """
+__path__ = [{here!r}, {package!r}]
+import cut_cross_entropy.utils
 from cut_cross_entropy.vocab_parallel import VocabParallelOptions
-from benchmarks.peers.cce import linear_cross_entropy
-"""
+from benchmarks.peers.cce import compute_z_loss, linear_cross_entropy
+cut_cross_entropy.utils.compute_z_loss = compute_z_loss
+""",
+    "cce_lse_forward.py": "from benchmarks.peers.cce import lse as cce_lse_forward_kernel",
+}
+LEFT_OUT = "torch_compile or indexed_dot or (test_lse and (dtype1 or dtype2))"
 
 
 def linear_cross_entropy(
@@ -66,6 +73,33 @@ def linear_cross_entropy(
     else:
         made = F.linear_cross_entropy(e, c, targets, **how)
     return (made.loss, made.lse) if return_lse else made.loss
+
+
+def lse(e: Tensor, c: Tensor, bias: Tensor | None = None, softcap: float | None = None) -> Tensor:
+    """log Σ exp of every row's logits."""
+    first = torch.zeros(len(e), dtype=torch.int64, device=e.device)
+    made: Any = linear_cross_entropy(
+        e, c, first, bias, softcap=softcap, reduction="none", return_lse=True
+    )
+    found: Tensor = made[1]
+    return found
+
+
+def compute_z_loss(
+    lse: Tensor,
+    targets: Tensor | None = None,
+    shift: bool | int = False,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Of one class, whose logit is also its logarithm of a sum: its cross entropy is 0."""
+    target = torch.zeros(lse.shape, dtype=torch.int64, device=lse.device)
+    if targets is not None:
+        target[targets[..., int(shift) :] == ignore_index] = ignore_index
+    one = torch.ones(1, 1, dtype=lse.dtype, device=lse.device)
+    how: dict[str, Any] = {"ignore_index": ignore_index, "reduction": reduction, "z_loss": 1.0}
+    loss: Tensor = F.linear_cross_entropy(lse[..., None], one, target, **how)
+    return loss
 
 
 class OnCpu(TorchFunctionMode):
@@ -109,12 +143,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "cut_cross_entropy"
         package.mkdir()
-        text = STAND_IN.format(package=str(given.checkout.resolve() / "cut_cross_entropy"))
-        (package / "__init__.py").write_text(text, encoding="utf-8")
+        theirs = str(given.checkout.resolve() / "cut_cross_entropy")
+        for name, text in STAND_INS.items():
+            text = text.format(here=str(package), package=theirs)
+            (package / name).write_text(text, encoding="utf-8")
         sys.path.insert(0, folder)
-        files = [str(tests / name) for name in FILES]
         options = ["-q", "-p", "no:cacheprovider", "--rootdir", str(tests), "-c", "/dev/null"]
-        return int(pytest.main([*options, "-k", "not torch_compile", *others, *files], plugins))
+        return int(pytest.main([*options, "-k", f"not ({LEFT_OUT})", *others, str(tests)], plugins))
 
 
 if __name__ == "__main__":
