@@ -144,14 +144,14 @@ def _decoding(figure: Figure, summary: dict[str, Any], times: dict[str, Any]) ->
         colour = COLOURS[titles[label]] if not peer else "#9a9a9a"
         axes.plot(
             [r["beam"] for r in rows],
-            [1000 * r["seconds"]["median"] / r["sentences"] for r in rows],
+            [r["milliseconds_a_step"]["median"] for r in rows],
             color=colour,
             linestyle="--" if "sparsemax" in label and peer else ":" if peer else "-",
             marker="o",
             markersize=3,
             label=label,
         )
-    _bare(axes, "beam size", "milliseconds a sentence")
+    _bare(axes, "beam size", "milliseconds a step")
     axes.set_xticks(sorted({r["beam"] for r in found["rows"]}))
     axes.set_ylim(0, 1.6 * axes.get_ylim()[1])
     axes.legend(frameon=False, fontsize=8, loc="upper center", ncols=2)

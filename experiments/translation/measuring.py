@@ -127,7 +127,7 @@ def _decoding(
         models,
         source,
         BEAMS,
-        rounds=min(options.rounds, 3),
+        rounds=options.rounds,
         peers=not options.no_peers,
         progress=lambda line: print(line, flush=True),
     )

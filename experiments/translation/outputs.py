@@ -18,6 +18,7 @@ from uncork.core.errors import UncorkError
 Tensor = torch.Tensor
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (N, V) float32, targets (N) -> ()
 Scores = Callable[[Tensor], Tensor]  # logits (..., V) -> log scores
+Best = Callable[[Tensor, int], tuple[Tensor, Tensor]]  # logits (N, V), k -> scores, units (N, k)
 
 OUTPUTS = ("softmax", "sparsemax", "entmax", "alpha_relu")
 TITLES = {
@@ -72,19 +73,30 @@ def log_scores(output: str, tau: float = 0.0) -> Scores:
     return _chosen(scores, output)
 
 
+def best_scores(output: str, tau: float = 0.0) -> Best:
+    """The k largest of the same and their units: all that a step of beam search looks at."""
+    best: dict[str, Best] = {
+        "softmax": lambda z, k: torch.log_softmax(z, -1).topk(k),
+        "sparsemax": lambda z, k: F.log_entmax_topk(z, k, 2.0),
+        "entmax": lambda z, k: F.log_entmax_topk(z, k, 1.5),
+        "alpha_relu": lambda z, k: F.log_alpha_relu_topk(z, k, 1.5, tau),
+    }
+    return _chosen(best, output)
+
+
 def raw_log_scores(output: str, tau: float = 0.0) -> Scores:
     """log p without α-ReLU's normalisation, to see what it changes."""
     p = probabilities(output, tau)
     return lambda z: p(z).log()
 
 
-def peer_log_scores(peer: str, k: int | None = None) -> Scores:
-    """log p by the entmax package."""
+def peer_best_scores(peer: str) -> Best:
+    """The k largest log p by the entmax package."""
     import entmax
 
     kinds = {PEERS[0]: entmax.sparsemax, PEERS[1]: entmax.entmax15}
     transform = _chosen(kinds, peer)
-    return lambda z: transform(z, dim=-1, k=k).log()
+    return lambda z, k: transform(z, dim=-1).log().topk(k)
 
 
 def _chosen(table: dict[str, Any], name: str) -> Any:

@@ -25,6 +25,7 @@ from translation.measures import empty_against, evaluate
 from translation.model import Translator
 from translation.outputs import (
     OUTPUTS,
+    best_scores,
     log_scores,
     loss_function,
     probabilities,
@@ -154,12 +155,12 @@ def decode_run(
     del deadline  # a matter of seconds
     model, tau = load_model(prepared, config, folder, device)
     source, target = prepared.part("test")
-    scores = log_scores(config.output, tau)
+    scores, best = log_scores(config.output, tau), best_scores(config.output, tau)
     found: dict[str, np.ndarray] = {}
     empty: dict[str, Any] = {}
     for beam in beams:
         began = time.perf_counter()
-        tokens, _ = translate(model, scores, source, beam, rows=rows)
+        tokens = translate(model, best, source, beam, rows=rows).tokens
         found[f"beam{beam}"] = tokens
         empty[f"beam{beam}"] = {"normalised": empty_against(model, scores, source, tokens)}
         if config.output == "alpha_relu":
@@ -278,6 +279,7 @@ def _compile_kernels(job: Job) -> None:
         loss_function(output, 0.1)(logits, target).backward()
         for function in (probabilities, log_scores):
             function(output, 0.1)(logits.detach())
+        best_scores(output, 0.1)(logits.detach(), 8)
     torch.cuda.synchronize(device)
     say("kernels compiled")
 

@@ -7,22 +7,28 @@ they are. Words of probability zero score −inf and are never taken; nor are pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from translation.data import BOS, EOS, PAD
 from translation.model import Translator
-from translation.outputs import Scores
+from translation.outputs import Best
 
 Tensor = torch.Tensor
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     tokens: Tensor  # (N, T) without BOS, EOS at the end, then padding
     scores: Tensor  # (N)
+    steps: int  # words until the last sentence was done
+
+
+class Translated(NamedTuple):
+    tokens: np.ndarray  # (N, T) int16
+    scores: np.ndarray  # (N)
+    steps: int  # of all batches
 
 
 def length_limits(source: Tensor, longest: int) -> Tensor:
@@ -49,7 +55,7 @@ def greedy(model: Translator, source: Tensor, limits: Tensor) -> Tensor:
 @torch.no_grad()
 def beam_search(
     model: Translator,
-    log_scores: Scores,
+    best: Best,
     source: Tensor,
     beam: int,
     limits: Tensor,  # (N): words after which a hypothesis is cut off
@@ -57,7 +63,8 @@ def beam_search(
 ) -> Found:
     """The best finished hypothesis of each sentence.
 
-    A step looks at the 2·beam best continuations of a sentence. Those that end and are among the
+    A step looks at the 2·beam best continuations of a sentence, which are among as many of each of
+    its hypotheses. Those that end and are among the
     first `beam` are finished; the best `beam` of the others go on. A sentence is done when `beam`
     hypotheses are finished, or when nothing alive can overtake the best of them. So beam 1 is
     greedy search, and a beam as wide as the space finds the best of all hypotheses.
@@ -76,12 +83,14 @@ def beam_search(
     rank = torch.arange(2 * beam, device=device)
 
     for length in range(1, longest + 1):
-        logits = model.step(tokens[:, :, -1].flatten(), state)
-        scores = _words_only(log_scores(logits.float())).view(sentences, beam, -1)
-        units = scores.shape[-1]
-        scores = (alive[:, :, None] + scores).flatten(1)  # (N, beam V)
+        logits = model.step(tokens[:, :, -1].flatten(), state).float()
+        # Padding and BOS may be among them, and are no words.
+        most = min(2 * beam + EOS, logits.shape[1])
+        scores, words = best(logits, most)  # (N beam, most)
+        scores = scores.masked_fill(words < EOS, -torch.inf).view(sentences, beam, most)
+        scores = (alive[:, :, None] + scores).flatten(1)
         top, index = scores.topk(min(2 * beam, scores.shape[1]), sorted=True)
-        word, parent = index % units, index // units
+        word, parent = words.view(sentences, -1).gather(1, index), index // most
         grown = torch.cat((tokens.gather(1, parent[:, :, None].expand(-1, -1, length)),
                            word[:, :, None]), 2)  # (N, 2 beam, length + 1)  # fmt: skip
         ending = (word == EOS) | (length >= limits)[:, None]
@@ -110,34 +119,36 @@ def beam_search(
         done = done | (finished >= beam) | (best_score >= reachable)
         if length % 4 == 0 and bool(done.all()):
             break
-    return Found(best_tokens, best_score)
+    return Found(best_tokens, best_score, length)
 
 
 @torch.no_grad()
 def translate(
     model: Translator,
-    log_scores: Scores,
+    best: Best,
     source: np.ndarray,
     beam: int,
     *,
     rows: int = 1024,
     penalty: float = 0.0,
-) -> tuple[np.ndarray, np.ndarray]:
-    """All sentences, shortest first, `rows` at a time: tokens (N, T) int16 and scores (N)."""
+) -> Translated:
+    """All sentences, shortest first, `rows` at a time."""
     device = model.head.weight.device
     lengths = (source != PAD).sum(1)
     order = np.argsort(lengths, kind="stable")
     longest = model.config.longest
     tokens = np.full((len(source), longest), PAD, np.int16)
     scores = np.zeros(len(source), np.float32)
+    steps = 0
     for start in range(0, len(order), rows):
         part = order[start : start + rows]
         batch = torch.from_numpy(source[part, : lengths[part].max()].astype(np.int64)).to(device)
         limits = length_limits(batch, longest)
-        found = beam_search(model, log_scores, batch, beam, limits, penalty)
+        found = beam_search(model, best, batch, beam, limits, penalty)
         tokens[part, : found.tokens.shape[1]] = found.tokens.cpu().numpy()
         scores[part] = found.scores.cpu().numpy()
-    return tokens[:, : max(int((tokens != PAD).sum(1).max()), 1)], scores
+        steps += found.steps
+    return Translated(tokens[:, : max(int((tokens != PAD).sum(1).max()), 1)], scores, steps)
 
 
 def _words_only(scores: Tensor) -> Tensor:

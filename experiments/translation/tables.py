@@ -152,13 +152,19 @@ def tables(summary: dict[str, Any], times: dict[str, Any]) -> str:
 
 def _decoding_table(found: dict[str, Any]) -> str:
     labels = list(dict.fromkeys(r["label"] for r in found["rows"]))
-    seconds = {(r["label"], r["beam"]): r["seconds"]["median"] for r in found["rows"]}
+    rows = {(r["label"], r["beam"]): r for r in found["rows"]}
     beams = sorted({r["beam"] for r in found["rows"]})
     sentences = found["rows"][0]["sentences"]
+
+    def cell(row: dict[str, Any]) -> str:
+        step, seconds = row["milliseconds_a_step"]["median"], row["seconds"]["median"]
+        return f"{step:.2f} ({row['steps']}, {seconds:.3f} s)"
+
     return (
-        f"\nSeconds to translate {sentences:,} test sentences by beam size ({found['state']})\n\n"
+        f"\nTranslating {sentences:,} test sentences by beam size ({found['state']}): milliseconds "
+        "a step (steps, all of them)\n\n"
         + table(
             ["variant", *(f"beam {b}" for b in beams)],
-            [[label, *(f"{seconds[label, b]:.3f}" for b in beams)] for label in labels],
+            [[label, *(cell(rows[label, b]) for b in beams)] for label in labels],
         )
     )

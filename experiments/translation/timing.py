@@ -23,14 +23,14 @@ from translation.outputs import (
     OUTPUTS,
     PEERS,
     TITLES,
+    Best,
     Loss,
-    Scores,
-    log_scores,
+    best_scores,
     loss_function,
-    peer_log_scores,
+    peer_best_scores,
     peer_loss_function,
 )
-from translation.search import translate
+from translation.search import Translated, translate
 from translation.training import (
     Feed,
     Step,
@@ -192,30 +192,40 @@ def decoding_times(
     peers: bool = True,
     progress: Progress = lambda line: None,
 ) -> list[dict[str, Any]]:
-    """Seconds for all sentences by output and beam; the package's entmax on entmax's weights."""
+    """Seconds for all sentences by output and beam; the package's entmax on entmax's weights.
+
+    A batch takes as many steps as its longest translation has words, which is another number for
+    every model: what outputs cost is the time of a step.
+    """
     device = next(iter(models.values()))[0].head.weight.device
-    chosen: dict[str, tuple[Translator, Scores]] = {
-        TITLES[o]: (model, log_scores(o, tau)) for o, (model, tau) in models.items()
+    chosen: dict[str, tuple[Translator, Best]] = {
+        TITLES[o]: (model, best_scores(o, tau)) for o, (model, tau) in models.items()
     }
     if peers:
         for peer in PEERS:
             model, _ = models[PEER_OUTPUT[peer]]
-            chosen[peer_label(peer, None)] = (model, peer_log_scores(peer))
+            chosen[peer_label(peer, None)] = (model, peer_best_scores(peer))
     rows = []
     for beam in beams:
         seconds: dict[str, list[float]] = {label: [] for label in chosen}
-        words = {}
+        found: dict[str, Translated] = {}
         for turn in range(rounds + 1):
-            for label, (model, scores) in chosen.items():
+            for label, (model, best) in chosen.items():
                 began = time.perf_counter()
-                tokens, _ = translate(model, scores, source, beam)  # ends on the host
+                found[label] = translate(model, best, source, beam)  # ends on the host
                 if turn:
                     seconds[label].append(time.perf_counter() - began)
-                words[label] = int((tokens != 0).sum())
         for label, values in seconds.items():
             rows.append(
-                {"label": label, "beam": beam, "sentences": len(source), "words": words[label]}
-                | {"seconds": _summary(values)}
+                {
+                    "label": label,
+                    "beam": beam,
+                    "sentences": len(source),
+                    "words": int((found[label].tokens != 0).sum()),
+                    "steps": found[label].steps,
+                    "seconds": _summary(values),
+                    "milliseconds_a_step": _summary([1e3 * v / found[label].steps for v in values]),
+                }
             )
         progress(f"decoding times, beam {beam}")
     wait(device)

@@ -15,7 +15,7 @@ import translate  # noqa: E402
 from translation import data, measures, runs, search  # noqa: E402
 from translation.data import BOS, EOS, PAD  # noqa: E402
 from translation.model import ModelConfig, Translator  # noqa: E402
-from translation.outputs import OUTPUTS, log_scores, raw_log_scores  # noqa: E402
+from translation.outputs import OUTPUTS, best_scores, log_scores, raw_log_scores  # noqa: E402
 from translation.scoring import bleu, first_step  # noqa: E402
 from translation.stacked import train_together  # noqa: E402
 from translation.training import (  # noqa: E402
@@ -161,7 +161,7 @@ def test_word_by_word_is_the_same_as_all_at_once():
 def test_a_beam_of_one_is_greedy_search(output, penalty):
     model, source = toy_model(units=12), torch.from_numpy(toy_source(20)).long()
     limits = search.length_limits(source, 12)
-    found = search.beam_search(model, log_scores(output, 0.1), source, 1, limits, penalty)
+    found = search.beam_search(model, best_scores(output, 0.1), source, 1, limits, penalty)
     assert torch.equal(found.tokens, search.greedy(model, source, limits))
 
 
@@ -175,8 +175,9 @@ def test_a_beam_as_wide_as_the_space_finds_what_exhaustive_search_finds(output, 
     by_length = [[(*p, EOS) for p in itertools.product(words, repeat=n)] for n in range(limit)]
     by_length.append(list(itertools.product(words, repeat=limit)))  # cut off at the limit
     sentences = torch.from_numpy(source).long()
+    widest = sum(map(len, by_length))
     wide = search.beam_search(
-        model, scores, sentences, sum(map(len, by_length)), torch.full((4,), limit), penalty
+        model, best_scores(output, 0.1), sentences, widest, torch.full((4,), limit), penalty
     )
     for index in range(len(source)):
         best = (-np.inf, ())
@@ -193,7 +194,7 @@ def test_a_beam_as_wide_as_the_space_finds_what_exhaustive_search_finds(output, 
 def test_a_wider_beam_never_scores_lower_here():
     model, source = toy_model(units=12, seed=3), torch.from_numpy(toy_source(20)).long()
     by_width = [
-        search.beam_search(model, log_scores("softmax"), source, beam, torch.full((20,), 8)).scores
+        search.beam_search(model, best_scores("softmax"), source, beam, torch.full((20,), 8)).scores
         for beam in (1, 4, 64)
     ]
     assert bool((by_width[2] >= by_width[0] - 1e-5).all())
@@ -213,8 +214,8 @@ def test_batches_and_padding_change_no_score(output):
         for i in range(12)
     ]
     np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5)
-    whole, _ = search.translate(model, scores, source, 3)
-    single, _ = search.translate(model, scores, source, 3, rows=1)
+    whole, *_ = search.translate(model, best_scores(output, 0.1), source, 3)
+    single, *_ = search.translate(model, best_scores(output, 0.1), source, 3, rows=1)
     for one, other in zip(whole, single, strict=True):
         assert list(one[one != PAD]) == list(other[other != PAD])
 
@@ -222,7 +223,7 @@ def test_batches_and_padding_change_no_score(output):
 def test_the_search_returns_the_score_of_what_it_returns():
     model, source = toy_model(units=12, seed=4), toy_source(12)
     for output in OUTPUTS:
-        tokens, found = search.translate(model, log_scores(output, 0.1), source, 3)
+        tokens, found, _ = search.translate(model, best_scores(output, 0.1), source, 3)
         again = measures.score(
             model, log_scores(output, 0.1), (source, measures.as_targets(tokens))
         )
