@@ -31,10 +31,13 @@ TESTED := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python
 # other, which was measured to take five times as long.
 # Each takes half of the tests, folder after folder, and what is left of the other's when it is done:
 # so nearly every fixture of a file or a folder is made once, and both end together.
+# A test that takes ten minutes waits for what never comes: where it stands is printed, and it has failed.
 # The types are checked beside them. Everything is installed, so no test may skip for want of a library.
+WATCHED := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 test: style
 	@$(BIN)/mypy & types=$$!; \
-	UNCORK_NEEDS_EVERYTHING=1 $(TESTED) -m pytest -n 2 --dist worksteal --max-worker-restart 0 $(ONLY); \
+	UNCORK_NEEDS_EVERYTHING=1 $(TESTED) -m pytest -n 2 --dist worksteal --max-worker-restart 0 \
+		$(WATCHED) $(ONLY); \
 	tests=$$?; wait $$types && exit $$tests
 
 # The fast tests, without the network: under two minutes. `make quick ONLY=tests/reach` runs some of them.

@@ -207,13 +207,15 @@ def test_ctrl_c_while_importing_shows_no_traceback(how: list[str], tmp_path: Pat
     command = tmp_path / "uncork"
     command.write_text("from uncork.cli import main\nmain()\n")
     argv = [part.format(command=command) for part in how]
+    # Alive even where the tests' own is ignored, as that of a background job is: a process starts
+    # without what was handled, and ignores what was ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [sys.executable, *argv, "count", "-C", "4", "-d", "2"],
-        # Alive even where the tests' own is ignored, as that of a background job is.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{SOURCE}"},
     )  # fmt: skip
+    signal.signal(signal.SIGINT, before)
     assert process.stdout is not None
     assert process.stdout.readline() == "importing\n"
     process.send_signal(signal.SIGINT)

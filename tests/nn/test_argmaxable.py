@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 import uncork.nn as unn  # noqa: E402
 from uncork import Head, audit  # noqa: E402
 
-from .process_groups import leave_process_group  # noqa: E402
+from .process_groups import in_processes, needs_gloo  # noqa: E402
 
 both = pytest.mark.parametrize("how", ["norm", "bias"])
 
@@ -194,19 +194,19 @@ def test_the_scale_can_be_held_fixed():
     assert "how='norm'" in repr(layer)
 
 
+def _train_in_parallel(rank):
+    for how in ("norm", "bias"):
+        layer = unn.ArgmaxableLinear(4, 5, how)
+        model = torch.nn.parallel.DistributedDataParallel(layer)
+        for _ in range(2):  # the second pass raises if a parameter went unused in the first
+            model(torch.randn(3, 4)).square().sum().backward()
+        assert layer.rows.grad.isfinite().all()
+
+
+@pytest.mark.slow
+@needs_gloo
 def test_data_parallel_training_finds_every_parameter_used(tmp_path):
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
-    )
-    try:
-        for how in ("norm", "bias"):
-            layer = unn.ArgmaxableLinear(4, 5, how)
-            model = torch.nn.parallel.DistributedDataParallel(layer)
-            for _ in range(2):  # the second pass raises if a parameter went unused in the first
-                model(torch.randn(3, 4)).square().sum().backward()
-            assert layer.rows.grad.isfinite().all()
-    finally:
-        leave_process_group()
+    in_processes(_train_in_parallel, tmp_path, count=1)
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,16 @@
 """Sharded over two processes: DTensors through the transforms, heads under fully_shard."""
 
-import socket
-import sys
 import warnings
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-import torch.multiprocessing as mp  # noqa: E402
-
 import uncork.nn.functional as F  # noqa: E402
 from uncork import UncorkError  # noqa: E402
 from uncork.nn.heads import HEADS  # noqa: E402
 
-from .process_groups import leave_process_group  # noqa: E402
+from .process_groups import in_processes, needs_gloo  # noqa: E402
 from .small_output_heads import made  # noqa: E402
 
 TRANSFORMS = {
@@ -150,13 +146,10 @@ def check_head(name, mesh, rank):
             torch.testing.assert_close(one.grad.full_tensor(), other.grad)
 
 
-def work(rank, port, failures):
+def work(rank):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard
 
-    address = f"tcp://127.0.0.1:{port}"
-    torch.distributed.init_process_group("gloo", address, rank=rank, world_size=2)
-    torch.set_num_threads(1)
     mesh = init_device_mesh("cpu", (2,))
     checks = {
         f"{name}, {placement}, dim={dim}": (check_transform, name, mesh, placement, dim)
@@ -176,21 +169,10 @@ def work(rank, port, failures):
         try:
             check(*arguments)
         except Exception as error:
-            failures.put(f"{name}: {type(error).__name__}: {error}")
-    leave_process_group()
+            raise AssertionError(name) from error
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not torch.distributed.is_available() or sys.platform == "win32", reason="needs gloo"
-)
-def test_two_processes_agree_with_one():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    failures = mp.get_context("spawn").SimpleQueue()
-    mp.spawn(work, (port, failures), nprocs=2, join=True)
-    found = []
-    while not failures.empty():
-        found.append(failures.get())
-    assert not found, "\n".join(found)
+@needs_gloo
+def test_two_processes_agree_with_one(tmp_path):
+    in_processes(work, tmp_path)

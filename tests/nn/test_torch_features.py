@@ -1,8 +1,7 @@
 """What torch's own functions do without thinking: compile, vmap, autocast, checkpoint, DDP, ..."""
 
-import os
+import copy
 import shutil
-import sys
 
 import pytest
 
@@ -12,7 +11,7 @@ import uncork.nn as unn  # noqa: E402
 import uncork.nn.functional as F  # noqa: E402
 from uncork import UncorkError  # noqa: E402
 
-from .process_groups import leave_process_group  # noqa: E402
+from .process_groups import in_processes, needs_gloo  # noqa: E402
 
 TARGET = torch.tensor([3, 0, -100, 5, 1, 2])
 FUNCTIONS = {
@@ -372,39 +371,19 @@ def test_what_a_module_cannot_take_is_said(make, says):
         make()
 
 
-def _train_on_one_rank(rank, port, z, target, results):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+def _train_one_of_two(rank):
     torch.manual_seed(0)
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 9))
+    z, target = torch.randn(6, 4), torch.tensor([3, 0, 8, 5, 1, 2])
+    plain = torch.nn.Linear(4, 9)
+    model = torch.nn.parallel.DistributedDataParallel(copy.deepcopy(plain))
     half = slice(rank * 3, rank * 3 + 3)
     for loss in (unn.EntmaxLoss(1.3), unn.AlphaReLULoss(tau=0.2)):
         loss(model(z[half]), target[half]).backward()
-    results[rank] = model.module.weight.grad.clone()
-    leave_process_group()
+        loss(plain(z), target).backward()
+    torch.testing.assert_close(model.module.weight.grad, plain.weight.grad)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not torch.distributed.is_available() or sys.platform == "win32", reason="needs gloo"
-)
-def test_two_processes_of_data_parallel_training_equal_one():
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    features, target = torch.randn(6, 4), torch.tensor([3, 0, 8, 5, 1, 2])
-    with torch.multiprocessing.Manager() as manager:
-        results = manager.dict()
-        torch.multiprocessing.spawn(
-            _train_on_one_rank, (port, features, target, results), nprocs=2, join=True
-        )
-        gradients = [results[0], results[1]]
-    torch.manual_seed(0)
-    model = torch.nn.Linear(4, 9)
-    for loss in (unn.EntmaxLoss(1.3), unn.AlphaReLULoss(tau=0.2)):
-        loss(model(features), target).backward()
-    for gradient in gradients:
-        torch.testing.assert_close(gradient, model.weight.grad)
+@needs_gloo
+def test_two_processes_of_data_parallel_training_equal_one(tmp_path):
+    in_processes(_train_one_of_two, tmp_path)

@@ -1,17 +1,13 @@
 """A weight shared out among processes gives the loss and gradients of the whole one."""
 
-import socket
-
 import pytest
 
 torch = pytest.importorskip("torch")
 
-import torch.multiprocessing as mp  # noqa: E402
-
 import uncork.nn.functional as F  # noqa: E402
 from uncork.nn.linear import vocab_parallel  # noqa: E402
 
-from .process_groups import leave_process_group  # noqa: E402
+from .process_groups import in_processes, needs_gloo  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available(), reason="needs torch.distributed"
@@ -49,11 +45,8 @@ def options_of(name, class_weight, target):
     return options, target
 
 
-def work(rank, port, failures):
+def work(rank):
     """One process: every loss and option, compared with the unsharded ones."""
-    address = f"tcp://127.0.0.1:{port}"
-    torch.distributed.init_process_group("gloo", address, rank=rank, world_size=2)
-    torch.set_num_threads(1)
     vocab_parallel.BLOCK_ELEMENTS = 3 * sum(SHARDS)  # several blocks
     x, w, b, target, class_weight = made()
     mine = slice(0, SHARDS[0]) if rank == 0 else slice(SHARDS[0], None)
@@ -88,11 +81,8 @@ def work(rank, port, failures):
         ):  # fmt: skip
             name, option = check.__name__, "plain"
             check(x, w, mine, target)
-    except BaseException as error:
-        failures.put(f"rank {rank}, {name}, {option}: {error}")
-        raise
-    finally:
-        leave_process_group()
+    except Exception as error:
+        raise AssertionError(f"{name}, {option}") from error
 
 
 def beside(x, w, mine, target):
@@ -231,21 +221,9 @@ def ignored(x, w, mine, target):
     assert (torch.autograd.grad(loss, own)[0] == 0).all()
 
 
-def test_two_processes_agree_with_one():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    context = mp.get_context("spawn")
-    failures = context.SimpleQueue()
-    processes = [context.Process(target=work, args=(rank, port, failures)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-        if process.exitcode is None:
-            process.terminate()
-    assert failures.empty(), failures.get()
-    assert [process.exitcode for process in processes] == [0, 0]
+@needs_gloo
+def test_two_processes_agree_with_one(tmp_path):
+    in_processes(work, tmp_path)
 
 
 def test_an_unknown_loss_is_named():

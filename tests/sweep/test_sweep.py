@@ -374,8 +374,10 @@ def test_workers_end_when_a_sweep_is_killed(tmp_path: Path) -> None:
     program = _start(manifest, tmp_path / "s.db")
     assert program.stderr is not None
     deciding = 0
-    while deciding < 2:
-        deciding += b": deciding" in program.stderr.readline()
+    for line in program.stderr:
+        deciding += b": deciding" in line
+        if deciding == 2:
+            break
     workers = psutil.Process(program.pid).children(recursive=True)
     program.kill()
     program.wait(30)
