@@ -2,8 +2,9 @@
 
     python -m benchmarks.nn_load [--rows 256] [--classes 32768] [--threads 2] [--neighbours 0 1]
 
-A neighbour is a process that only counts: a data loader, or another training. For each number of
-them every function's forward + backward is timed in turn, `--repeat` times, and the medians are
+A neighbour is a process that only counts, as a data loader keeps one core busy; with --audits it is
+one that audits a head on as many threads as there are cores. For each number of them every
+function's forward + backward is timed in turn, `--repeat` times, and the medians are
 printed with their ratio to softmax (or, for losses, to torch's cross_entropy). "torch's threads" is
 the same code with every operation a parallel region of its own, as torch runs it.
 
@@ -28,11 +29,20 @@ from uncork.nn import _threads
 Function = Callable[[torch.Tensor], torch.Tensor]
 
 
+COUNTING = "while True: pass"
+AUDITING = """
+import numpy, uncork
+head = uncork.Head(numpy.random.default_rng(0).standard_normal((20_000, 256), numpy.float32))
+while True: uncork.audit(head)
+"""
+
+
 @contextlib.contextmanager
-def busy(count: int) -> Iterator[None]:
-    """So many processes that do nothing but count."""
-    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    time.sleep(0.5 if count else 0)
+def busy(count: int, audits: bool) -> Iterator[None]:
+    """So many processes that do nothing but count, or audit."""
+    does = AUDITING if audits else COUNTING
+    started = [subprocess.Popen([sys.executable, "-c", does]) for _ in range(count)]
+    time.sleep((5 if audits else 0.5) if count else 0)
     try:
         yield
     finally:
@@ -57,6 +67,7 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=32768)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--neighbours", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--audits", action="store_true", help="neighbours that audit a head")
     parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("--std", type=float, default=1.0)
     parser.add_argument("--only", nargs="+", help="only these of ours")
@@ -90,7 +101,7 @@ def main() -> None:
     quiet: dict[str, float] = {}
     for count in options.neighbours:
         times: dict[tuple[str, bool], list[float]] = {}
-        with busy(count):
+        with busy(count, options.audits):
             for _ in range(options.repeat):
                 for name, function in yardsticks.items():
                     times.setdefault((name, True), []).append(seconds(function, z))
