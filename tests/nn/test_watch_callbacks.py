@@ -114,6 +114,7 @@ def test_a_callback_of_the_trainer_tells_its_trackers_itself(tmp_path: Path) -> 
 def test_a_callback_of_the_trainer_writes_events_where_it_reports_to_tensorboard(
     tmp_path: Path,
 ) -> None:
+    pytest.importorskip("tensorboard")  # transformers finds it missing before it calls the watch
     model = Model()
     watch = Watch(model.head, every=2)
     trainer(tmp_path, model, ["tensorboard"], callbacks=[watch.transformers()]).train()
