@@ -89,6 +89,43 @@ def test_one_row_without_a_batch():
     torch.testing.assert_close(mine, expected(x[0], w, target[0], linear_bias=b, reduction="none"))
 
 
+@pytest.mark.parametrize("rows", [ROWS, 0])
+def test_positions_without_any_target_move_nothing(rows):
+    """The mean is NaN, and its gradients 0, as in cross_entropy."""
+    x, w, b, target, weight = made((2, 3))
+    none = torch.full_like(target, -100)[:rows]
+    for how in ({}, {"weight": weight}, {"z_loss": 0.1, "weight": weight}):
+        loss = F.linear_cross_entropy(x[:rows], w, none, linear_bias=b, **how)
+        assert loss.isnan()
+        assert all((slope == 0).all() for slope in torch.autograd.grad(loss, (x, w, b)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_mean_over_positions_divides_by_a_sum_in_float32(dtype, dense):
+    """Of 16 bits, a sum over 2,001 rows has lost a row, or has no room for their weights."""
+    g = torch.Generator().manual_seed(0)
+    x = torch.zeros(667, 2, dtype=dtype)
+    w = torch.zeros(CLASSES, 3, 2, dtype=dtype)
+    target = torch.randint(0, CLASSES, (667, 3), generator=g)
+    how = {"weight": torch.full((CLASSES,), 100.0, dtype=dtype)}
+    if dense:
+        how, target = {}, torch.nn.functional.one_hot(target, CLASSES).movedim(-1, 1).to(dtype)
+    loss = F.linear_cross_entropy(x, w, target, **how)
+    torch.testing.assert_close(loss, torch.tensor(float(CLASSES)).log(), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+@pytest.mark.parametrize("places", [(), (2, 3)])
+def test_targets_of_any_whole_type_choose_class_weights(dtype, places):
+    x, w, b, target, weight = made(places)
+    target = target.clamp(min=0)
+    for how in ({"weight": weight}, {"weight": weight, "z_loss": 0.1}):
+        mine = F.linear_cross_entropy(x, w, target.to(dtype), linear_bias=b, **how)
+        truth = F.linear_cross_entropy(x, w, target, linear_bias=b, **how)
+        torch.testing.assert_close(mine, truth, rtol=0, atol=0)
+
+
 @needs_theirs
 def test_every_argument_of_torch_is_one_of_ours_in_the_same_place():
     own = inspect.signature(F.linear_cross_entropy).parameters
@@ -168,6 +205,8 @@ def test_positions_are_refused_where_they_do_not_fit():
         ({"target": target[:, 0]}, "target must have shape"),
         ({"linear_bias": b[:, 0]}, "linear_bias must have shape"),
         ({"return_lse": True}, "return_lse"),
+        ({"reduction": "average"}, "reduction must be"),
+        ({"linear_weight": w[:, :0], "target": target[:, :0]}, "classes, positions and features"),
     ]:
         call = {"input": x, "linear_weight": w, "target": target, **given}
         with pytest.raises(UncorkError, match=message):

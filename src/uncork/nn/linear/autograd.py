@@ -75,6 +75,9 @@ def linear_loss(
         how = how._replace(ignore_index=-100)
     all_classes = None if shard is None else shard.classes
     check(input, linear_weight, target, how, linear, all_classes)
+    dense = target.is_floating_point()
+    if not dense:
+        target = target.long()
     if linear.z_loss:
         how = with_level_weights(how, target, linear.token_weight)
     tau: Alpha = 0.0
@@ -96,11 +99,10 @@ def linear_loss(
         float(linear.z_loss), linear.return_lse, linear.return_predictions, shard,
     )  # fmt: skip
     rows, shape = input.reshape(-1, input.shape[-1]), input.shape[:-1]
-    dense = target.is_floating_point()
     by_row = linear.token_weight
     tensors = LinearTensors(
         rows if linear.input_grad else rows.detach(), linear_weight, linear.linear_bias, tau,
-        target.reshape(-1, target.shape[-1]) if dense else target.reshape(-1).long(), how.weight,
+        target.reshape(-1, target.shape[-1]) if dense else target.reshape(-1), how.weight,
         None if by_row is None or how.reduction == "none" else by_row.reshape(-1),
     )  # fmt: skip
     value, lse, predicted = _apply(tensors, how.reduction, options)

@@ -6,6 +6,8 @@ linear loss by itself; what is left is to put their results together.
 
 from __future__ import annotations
 
+import math
+
 from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
 from uncork.nn.linear.autograd import linear_loss
@@ -44,6 +46,12 @@ def loss_at_positions(
             f"a linear_weight of shape {tuple(linear_weight.shape)} needs input (N, {features}), "
             f"got {tuple(input.shape)}"
         )
+    if 0 in linear_weight.shape:
+        raise UncorkError(
+            f"linear_weight must have classes, positions and features, got shape "
+            f"{tuple(linear_weight.shape)}"
+        )
+    how.check(classes, input.device)  # each position is summed, whatever the reduction
     dense = target.is_floating_point()
     expected = (len(input), classes, *places) if dense else (len(input), *places)
     if tuple(target.shape) != expected:
@@ -53,6 +61,8 @@ def loss_at_positions(
         raise UncorkError(
             f"linear_bias must have shape {(classes, *places)}, got {tuple(bias.shape)}"
         )
+    if not dense:
+        target = target.long()
     weights = linear_weight.reshape(classes, -1, features).unbind(1)
     biases = [None] * len(weights) if bias is None else bias.reshape(classes, -1).unbind(1)
     targets = target.flatten(2 if dense else 1).unbind(-1)
@@ -72,6 +82,8 @@ def loss_at_positions(
     else:
         value = torch.stack(made).sum()
     if how.reduction == "mean":
-        shares = [row_weights(at, how.weight, how.ignore_index).sum() for at in targets]
-        value = value / torch.stack(shares).sum()
+        shares = [row_weights(at, how.weight, how.ignore_index) for at in targets]
+        total = torch.stack(shares).sum(dtype=value.dtype)
+        # NaN where no row counts, and gradients of 0
+        value = torch.where(total == 0, math.nan, value / torch.where(total == 0, 1.0, total))
     return LinearLossResult(value, None, None, None)
