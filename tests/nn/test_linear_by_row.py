@@ -6,6 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
 import uncork.nn.functional as F  # noqa: E402
 from uncork import UncorkError  # noqa: E402
 from uncork.nn.linear import blocks, by_row  # noqa: E402
@@ -192,6 +194,39 @@ def test_divergences_are_those_of_the_logits(divergence, how, reduction):
     torch.testing.assert_close(
         torch.autograd.grad(mine, (x, w, b), up), torch.autograd.grad(truth, (x, w, b), up)
     )
+
+
+class LargestStorage(TorchDispatchMode):
+    """Notes the most bytes that a tensor made by an operation has of its own; views have none."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        result = function(*arguments, **(keywords or {}))
+        given = [one.untyped_storage().data_ptr() for one in arguments if torch.is_tensor(one)]
+        for value in result if isinstance(result, tuple | list) else (result,):
+            if torch.is_tensor(value) and value.untyped_storage().data_ptr() not in given:
+                self.largest = max(self.largest, value.untyped_storage().nbytes())
+        return result
+
+
+@pytest.mark.parametrize("divergence", DIVERGENCES)
+def test_a_teacher_s_logits_are_not_copied_where_some_positions_are_left_out(divergence):
+    """One place on, as those of the next token are taken."""
+    g = torch.Generator().manual_seed(3)
+    x = torch.randn(3, ROWS, FEATURES, generator=g, requires_grad=True)
+    w = torch.randn(CLASSES, FEATURES, generator=g, requires_grad=True)
+    u = torch.randn(3, ROWS, CLASSES, generator=g)
+    how = {"divergence": divergence, "reduction": "sum"}
+    with LargestStorage() as seen:
+        mine = F.linear_distillation_loss(x[:, :-1], w, u[:, :-1], **how)
+        slopes = torch.autograd.grad(mine, (x, w))
+    assert seen.largest <= 4 * max(x.numel(), w.numel(), 3 * CLASSES)
+    truth = sum(
+        F.linear_distillation_loss(x[text, :-1], w, u[text, :-1], **how) for text in range(3)
+    )
+    torch.testing.assert_close(mine, truth)
+    torch.testing.assert_close(slopes, torch.autograd.grad(truth, (x, w)))
 
 
 @pytest.mark.parametrize("divergence", DIVERGENCES)

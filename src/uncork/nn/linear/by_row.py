@@ -274,7 +274,8 @@ def compute(
         for start in range(0, len(input), step):
             part = slice(start, start + step)
             z = logits(input[part], weight, bias, call.softcap)
-            block = call.objective(z / call.temperature, tuple(t[part] for t in rows), holders)
+            own = tuple(rows_of(t, part) for t in rows)
+            block = call.objective(z / call.temperature, own, holders)
             values[:, part] = torch.stack(block.values)
             if above is None or not asked.any:
                 continue
@@ -297,6 +298,15 @@ def compute(
         None if d_weight is None else d_weight.to(weight.dtype),
         None if d_bias is None or bias is None else d_bias.to(bias.dtype),
     )
+
+
+def rows_of(tensor: Tensor, part: slice) -> Tensor:
+    """Some rows of a tensor (N, …), or of one (…, C) whose leading dimensions make N."""
+    if tensor.dim() < 3:
+        return tensor[part]
+    lead = tensor.shape[:-1]
+    which = torch.arange(math.prod(lead), device=tensor.device)[part]
+    return tensor[torch.unravel_index(which, lead)]
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:

@@ -141,7 +141,7 @@ def _teacher(
     bias: Tensor | None,
     classes: Tensor | None,
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, Tensor | None]]:
-    """The teacher's rows (N, …), and its head."""
+    """The teacher's rows (N, …), or what `rows_of` takes these from, and its head."""
     lead = input.shape[:-1]
     teacher = teacher.detach()
     if weight is not None and classes is not None:
@@ -161,6 +161,8 @@ def _teacher(
             f"teacher must have shape {(*lead, width)} for input {tuple(input.shape)}, got "
             f"{tuple(teacher.shape)}"
         )
+    if classes is None and len(lead) > 1 and not teacher.is_contiguous():
+        return (teacher,), (None, None)  # flat it would be a copy, as large as all logits
     flat = teacher.reshape(math.prod(lead), width)
     if classes is None:
         return (flat,), (None, None)
