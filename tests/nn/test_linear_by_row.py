@@ -116,6 +116,24 @@ def test_a_target_of_nearly_no_probability_has_a_finite_gradient(alpha, below):
     torch.testing.assert_close(*slopes, rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.parametrize("alpha", [1.001, 1.01, 1.1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_target_whose_probability_is_too_small_for_its_type_has_its_logarithm(alpha, dtype):
+    """As log_entmax has it: −inf is for classes off the support."""
+    x, w, b, _ = made(dtype=dtype)
+    x = (12 * x.detach()).requires_grad_()
+    target = logits(x, w, b).argmin(-1)
+    mine = F.linear_log_prob(x, w, target, linear_bias=b, alpha=alpha)
+    whole = F.log_entmax(logits(x, w, b), alpha).gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    if alpha == 1.001:
+        assert (whole < math.log(torch.finfo(torch.float32).smallest_normal)).any()
+    torch.testing.assert_close(mine, whole)
+    torch.testing.assert_close(
+        torch.autograd.grad(finite(mine).sum(), (x, w, b)),
+        torch.autograd.grad(finite(whole).sum(), (x, w, b)),
+    )
+
+
 def test_shapes_are_the_target_s():
     x, w = torch.randn(2, 3, 4), torch.randn(11, 4)
     got = F.linear_log_prob(x, w, torch.zeros(2, 3, dtype=torch.long), return_entropy=True)

@@ -9,6 +9,7 @@ At α = 1 the policy is softmax; above, α-entmax, where actions off the support
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, overload
 
@@ -28,6 +29,7 @@ from uncork.nn.linear.by_row import (
 from uncork.nn.linear.problem import check_classes
 from uncork.nn.losses.specification import LinearArguments, Reduction, check_device, loss_named
 from uncork.nn.transforms.deformed import log_on_support, slopes
+from uncork.nn.transforms.entmax import LEAST_ALPHA_BY_P, log_near_1
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -200,18 +202,27 @@ class _EntmaxBlock:
     ) -> None:
         self.p, self.at, self.counted = holders.probabilities(z, alpha), at, counted
         self.alpha, self.holders = alpha, holders
-        self.of_target = at.read(self.p)
-        self.values: tuple[Tensor, ...] = (torch.where(counted, self.of_target.log(), 0.0),)
+        self.log_p = self._of_target(z)
+        self.values: tuple[Tensor, ...] = (torch.where(counted, self.log_p, 0.0),)
         if entropy:
             own = holders.reduced(times(self.p, log_on_support(self.p)).sum(-1), "SUM")
             self.values += (torch.where(counted, -own, 0.0),)
 
+    def _of_target(self, z: Tensor) -> Tensor:
+        """log p of the target: (R)."""
+        p, holders = self.at.read(self.p), self.holders
+        if self.alpha >= LEAST_ALPHA_BY_P:
+            return p.log()
+        largest = holders.reduced(self.p.amax(-1), "MAX")
+        beside = torch.stack([holders.top(z).squeeze(-1), self.at.read(z)], -1)
+        return log_near_1(beside, torch.stack([largest, p], -1), self.alpha)[:, 1]
+
     def gradient(self, above: tuple[Tensor, ...]) -> Tensor:
         """(diag(s) − s sᵀ/Σs) times the derivative by p, s = p^{2−α}; 0 where p_y is."""
         s = slopes(self.p, self.alpha)
-        there = self.counted & (self.of_target > 0)
+        there = self.counted & (self.log_p > -math.inf)
         # s/p of the target in one power: 1/p is infinite where p is near the smallest number.
-        slope = torch.where(there, self.of_target, 1.0).pow(1 - self.alpha)
+        slope = torch.where(there, (1 - self.alpha) * self.log_p, 0.0).exp()
         at_target = torch.where(there, above[0] * slope, 0.0)
         pushed = torch.zeros_like(s)
         if len(above) > 1:

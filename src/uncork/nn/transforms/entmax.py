@@ -345,7 +345,7 @@ def log_entmax(
 
 
 # From here on p on the support, at least (6e-8)^{1/(α−1)}, is in float32's range, and so is 1/p.
-_LEAST_ALPHA_BY_P = 1.2
+LEAST_ALPHA_BY_P = 1.2
 
 
 def _log_of_rows(z: Tensor, alpha: Alpha) -> Tensor:
@@ -354,14 +354,14 @@ def _log_of_rows(z: Tensor, alpha: Alpha) -> Tensor:
         return z.clone()
     p: Tensor = apply(Entmax, z, alpha)
     if isinstance(alpha, Tensor):
-        small = alpha < _LEAST_ALPHA_BY_P
-        near = _log_near_1(z, p, torch.where(small, alpha, torch.ones_like(alpha)))
+        small = alpha < LEAST_ALPHA_BY_P
+        near = log_near_1(z, p, torch.where(small, alpha, torch.ones_like(alpha)))
         far = log_on_support(torch.where(small, torch.ones_like(p), p))  # no 1/p of these
         return torch.where(small, near, far)
-    return _log_near_1(z, p, alpha) if alpha < _LEAST_ALPHA_BY_P else log_on_support(p)
+    return log_near_1(z, p, alpha) if alpha < LEAST_ALPHA_BY_P else log_on_support(p)
 
 
-def _log_near_1(z: Tensor, p: Tensor, alpha: Alpha) -> Tensor:
+def log_near_1(z: Tensor, p: Tensor, alpha: Alpha) -> Tensor:
     """The same from the largest p of each row: near α = 1 others leave the range of floating point
     long before their logarithms do, and so would 1/p in the gradient.
 
@@ -383,7 +383,7 @@ def _decodes_on_cpu(z: Tensor, alpha: float) -> bool:
     """Whether logarithms can be taken of p as it is found: without a gradient, and of no α so near
     to 1 that p is 0 to floating point where its logarithm is not −inf."""
     return bool(
-        alpha >= _LEAST_ALPHA_BY_P
+        alpha >= LEAST_ALPHA_BY_P
         and not z.requires_grad
         and z.dim()
         and z.numel()
