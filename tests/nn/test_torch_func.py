@@ -4,6 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.autograd.functional import jacobian  # noqa: E402
 from torch.func import functional_call, grad, hessian, jvp, vmap  # noqa: E402
 
 import uncork.nn as unn  # noqa: E402
@@ -69,6 +70,26 @@ def test_gradients_of_every_row_alone(name, reduction):
         torch.testing.assert_close(row, by_autograd(lambda w: loss(w, x, target), W)[0])  # noqa: B023
 
 
+@every_loss
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_many_gradients_at_once_are_each_by_itself(name, reduction):
+    def losses(x, w, b):
+        made = LOSSES[name](
+            x, w, TARGET, linear_bias=b, reduction=reduction, z_loss=0.1, return_lse=True
+        )
+        return made.loss + made.lse
+
+    given = (X, W, B)
+    torch.testing.assert_close(jacobian(losses, given, vectorize=True), jacobian(losses, given))
+    w = W.clone().requires_grad_()
+    plain = LOSSES[name](X, w, TARGET, reduction=reduction)
+    way = torch.eye(plain.numel(), dtype=W.dtype).reshape(-1, *plain.shape)
+    (slopes,) = torch.autograd.grad(plain, w, way, is_grads_batched=True)
+    assert not slopes.requires_grad
+    expected = jacobian(lambda w: LOSSES[name](X, w, TARGET, reduction=reduction), W)
+    torch.testing.assert_close(slopes, expected.reshape(-1, *W.shape))
+
+
 def test_a_hessian_is_that_of_the_loss_of_logits():
     plain = torch.nn.functional.cross_entropy
     torch.testing.assert_close(
@@ -97,6 +118,9 @@ def test_heads_are_trained_by_functional_calls(kind):
     torch.manual_seed(0)
     head = unn.heads.HEADS[kind](FEATURES, CLASSES, **({"components": 2} if mixes else {}))
     model = Loss(head).double()
+    torch.testing.assert_close(
+        *[jacobian(lambda x: model(x, TARGET), X, vectorize=fast) for fast in (True, False)]
+    )
     parameters = {name: value.detach() for name, value in model.named_parameters()}
 
     def loss(parameters, x, target):
@@ -117,5 +141,6 @@ def test_heads_are_trained_by_functional_calls(kind):
     ],
 )
 def test_what_has_no_other_way_says_so(function):
-    with pytest.raises(UncorkError, match="compute these from logits"):
-        grad(function)(W)
+    for transform in (grad(function), lambda w: jacobian(function, w, vectorize=True)):
+        with pytest.raises(UncorkError, match="compute these from logits"):
+            transform(W)

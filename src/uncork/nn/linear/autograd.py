@@ -214,7 +214,7 @@ class _LinearLoss(torch.autograd.Function):
         gradients: Any
         if grad is None and grad_lse is None:
             gradients = [None] * 4
-        elif torch.is_grad_enabled():
+        elif torch.is_grad_enabled() or are_transformed(grad, grad_lse):  # many at once, batched
             gradients = _differentiable(ctx, grad, grad_lse)
         elif ctx.ready is not None and grad is not None:
             gradients, ctx.ready = ctx.ready, None  # handed over: who holds them may keep them
@@ -242,20 +242,24 @@ def _by_row(ctx: Any, tensors: LinearTensors, grad: Tensor | None) -> Tensor:
 
 
 def _differentiable(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> list[Tensor | None]:
-    """Gradients that can be differentiated again: all logits at once, by torch's own means."""
+    """Gradients that can be differentiated again, or of many losses at once: by way of all logits
+    and by torch's own means."""
+    again = torch.is_grad_enabled()
     if ctx.options.shard is not None:
         raise UncorkError("a vocabulary-parallel loss has first derivatives only")
     tensors = _saved(ctx)
-    input, weight, bias, tau = leaves = apart(tensors[:4], ctx.wanted)
     target, class_weight = tensors.target, tensors.class_weight
+    with torch.enable_grad():
+        input, weight, bias, tau = leaves = apart(tensors[:4], ctx.wanted)
+        z = logits(input, weight, bias)
+        values = [blocks.loss_of_logits(z, target, class_weight, tau, ctx.options)]
+        if grad_lse is not None:
+            values.append(blocks.conjugate_of_logits(z, target, tau, ctx.options))
     asked = [leaf for leaf, wanted in zip(leaves, ctx.wanted, strict=True) if wanted]
-    z = logits(input, weight, bias)
-    values = [blocks.loss_of_logits(z, target, class_weight, tau, ctx.options)]
     rows = [_by_row(ctx, tensors, grad).to(z.dtype)]
     if grad_lse is not None:
-        values.append(blocks.conjugate_of_logits(z, target, tau, ctx.options))
         rows.append(grad_lse.to(z.dtype))
-    made = iter(torch.autograd.grad(values, asked, rows, create_graph=True))
+    made = iter(torch.autograd.grad(values, asked, rows, create_graph=again))
     return [next(made) if wanted else None for wanted in ctx.wanted]
 
 

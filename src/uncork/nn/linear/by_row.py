@@ -182,15 +182,20 @@ def _apply(
     check_temperature(temperature)
     call = Call(objective, softcap, float(temperature), given.shard)
     leaves: tuple[Tensor | None, ...] = given[:3]
-    if are_transformed(upstream, *leaves, *rows):
-        raise UncorkError(
-            "torch.func and forward mode do not go through log-probabilities with entropies, a "
-            "temperature or alpha, nor through distillation: compute these from logits"
-        )
+    _refuse_transforms(upstream, *leaves, *rows)
     if not torch.is_grad_enabled():  # which the function could not see: it would make gradients
         leaves = tuple(None if leaf is None else leaf.detach() for leaf in leaves)
     made: Tensor = _ByRow.apply(call, upstream, *leaves, *rows)
     return made
+
+
+def _refuse_transforms(*tensors: Tensor | None) -> None:
+    if are_transformed(*tensors):
+        raise UncorkError(
+            "torch.func, forward mode and batched gradients do not go through log-probabilities "
+            "with entropies, a temperature or alpha, nor through distillation: compute these from "
+            "logits"
+        )
 
 
 class _Gradients(NamedTuple):
@@ -234,6 +239,7 @@ class _ByRow(torch.autograd.Function):
                 "log-probabilities with entropies, a temperature or alpha, and distillation, have "
                 "first derivatives only: leave create_graph out, or compute from logits"
             )
+        _refuse_transforms(grad)
         upstream, input, weight, bias, *rows = ctx.saved_tensors
         if ctx.ready is not None:
             gradients, ctx.ready = ctx.ready, None

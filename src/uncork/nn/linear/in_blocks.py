@@ -99,12 +99,14 @@ class _InBlocks(torch.autograd.Function):
         target, _, shares, *tensors = ctx.saved_tensors
         rows = grad if shares is None else grad * shares
         made: Gradients
-        if torch.is_grad_enabled():  # to be differentiated again
-            tensors = apart(tensors, ctx.wanted)
-            losses = ctx.loss.at_once(tensors, target, ctx.how)
+        again = torch.is_grad_enabled()  # to be differentiated again
+        if again or are_transformed(grad):  # or of many losses at once, batched
+            with torch.enable_grad():
+                tensors = apart(tensors, ctx.wanted)
+                losses = ctx.loss.at_once(tensors, target, ctx.how)
             leaves = [one for one, asked in zip(tensors, ctx.wanted, strict=True) if asked]
             found = iter(
-                torch.autograd.grad(losses, leaves, rows.to(losses.dtype), create_graph=True)
+                torch.autograd.grad(losses, leaves, rows.to(losses.dtype), create_graph=again)
             )
             made = [next(found) if asked else None for asked in ctx.wanted]
         elif ctx.ready is not None:
