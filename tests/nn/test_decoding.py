@@ -100,9 +100,26 @@ def test_more_classes_than_there_are_is_refused(topk, k):
         topk(rows(7), k)
 
 
-def test_a_row_of_nan_is_nan():
+@pytest.mark.parametrize("topk", [F.log_entmax_topk, F.log_alpha_relu_topk])
+def test_a_dimension_that_does_not_exist_is_said(topk):
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        topk(rows(7), 1, dim=2)
+
+
+@pytest.mark.parametrize("log_p", [F.log_entmax, F.log_sparsemax, F.log_alpha_relu])
+@pytest.mark.parametrize("gradient", [False, True])
+def test_a_row_with_infinity_is_nan(log_p, gradient):
+    z = rows(600)
+    z[4, 5] = torch.inf
+    found = log_p(z.requires_grad_(gradient))
+    assert found[4].isnan().all()
+    assert not found[torch.arange(6) != 4].isnan().any()
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_row_of_nan_is_nan(value):
     z = rows(2053)
-    z[4, 5] = torch.nan
+    z[4, 5] = value
     for topk in (F.log_entmax_topk, F.log_alpha_relu_topk):
         values = topk(z, 3).values
         assert values[4].isnan().all()

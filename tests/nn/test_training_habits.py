@@ -34,6 +34,39 @@ def test_a_vocabulary_is_resized_after_its_head_was_replaced(name, options, tie)
     assert model(ids % 60).logits.shape[-1] == 60
 
 
+def test_classes_that_go_take_their_gates_along():
+    model, ids, _ = made("llama")
+    heads.replace(model, "mixtape", frequent=torch.tensor([50, 3, 7]))
+    before = model.get_output_embeddings()
+    rows = torch.randn(2, before.features)
+    expected = before(rows)[:, :40]
+    model.resize_token_embeddings(40)
+    after = model.get_output_embeddings()
+    assert after.frequent_classes.tolist() == [3, 7]
+    assert model.config.uncork_head["frequent"] == 2
+    torch.testing.assert_close(after(rows), expected)
+    assert model(ids % 40, labels=ids % 40).loss.isfinite()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sizes", "says"),
+    [
+        ("argmaxable", {}, (40, None), "an argmaxable head cannot be resized"),
+        ("argmaxable", {}, (None, 16), "an argmaxable head cannot be resized"),
+        ("mixtape", {"frequent": torch.tensor([50])}, (33, 16), "of 48 classes none"),
+    ],
+)
+def test_a_resize_that_is_refused_changes_nothing(name, options, sizes, says):
+    model, ids, _ = made("llama")
+    heads.replace(model, name, **options)
+    classes = model.config.vocab_size
+    model.resize_token_embeddings(classes)  # as it is
+    with pytest.raises(UncorkError, match=says):
+        model.resize_token_embeddings(*sizes)
+    assert model.config.vocab_size == classes == len(model.get_input_embeddings().weight)
+    assert model(ids).logits.shape[-1] == classes
+
+
 def trainer_of(model, folder, rows, **options):
     arguments = transformers.TrainingArguments(
         str(folder), max_steps=1, report_to=[], use_cpu=True, save_strategy="no",

@@ -11,6 +11,7 @@ uncork.nn.heads.replace(network, "mos", name="decoder")    # any module: a Linea
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
 from uncork.nn.heads.argmaxable import ArgmaxableHead
 from uncork.nn.heads.base import OutputHead
+from uncork.nn.heads.mixtape import MixtapeHead
 from uncork.nn.heads.registry import describe, make
 from uncork.nn.transformers import causal_models
 from uncork.nn.transformers.model_class import (
@@ -222,10 +224,19 @@ def resized(head: OutputHead, classes: int) -> OutputHead:
     if isinstance(head, ArgmaxableHead):
         raise UncorkError("an argmaxable head cannot be resized: replace it in the resized model")
     weight = head.weight
-    made = make(
-        describe(head) | {"classes": classes}, device=weight.device, dtype=weight.dtype
-    ).train(head.training)
+    described = describe(head) | {"classes": classes}
     before = dict(head.named_parameters()) | dict(head.named_buffers())
+    if isinstance(head, MixtapeHead):
+        stay = head.frequent_classes < classes
+        if not bool(stay.any()):
+            raise UncorkError(
+                f"of {classes} classes none would have gates of its own: replace the head in the "
+                "resized model"
+            )
+        described["frequent"] = int(stay.sum())
+        gates = ("frequent_classes", "gate_weight", "gate_bias")
+        before |= {name: before[name][stay] for name in gates}
+    made = make(described, device=weight.device, dtype=weight.dtype).train(head.training)
     for name, tensor in (*made.named_parameters(), *made.named_buffers()):
         old = before[name]
         if tensor.shape == old.shape:
@@ -257,18 +268,25 @@ class WithHead(Change):
             _install(model, head, tied and not isinstance(head, ArgmaxableHead))
 
     def resize_token_embeddings(
-        self, new_num_tokens: int | None = None, *arguments: Any, **keywords: Any
+        self,
+        new_num_tokens: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        *arguments: Any,
+        **keywords: Any,
     ) -> Any:
         """The head grows, or shrinks, with the vocabulary: new rows are the mean of the old."""
         model: Any = self
         head = model.get_output_embeddings()
+        classes = new_num_tokens or model.get_input_embeddings().weight.shape[0]
+        if pad_to_multiple_of:
+            classes = math.ceil(classes / pad_to_multiple_of) * pad_to_multiple_of
+        changes = isinstance(head, OutputHead) and head.classes != classes
+        new = resized(head, classes) if changes else None  # refused before anything is changed
         made = super().resize_token_embeddings(  # type: ignore[misc]
-            new_num_tokens, *arguments, **keywords
+            new_num_tokens, pad_to_multiple_of, *arguments, **keywords
         )
-        classes = model.get_input_embeddings().weight.shape[0]
-        if isinstance(head, OutputHead) and head.classes != classes:
-            tied = bool(getattr(model.config, "tie_word_embeddings", False))
-            _install(model, resized(head, classes), tied)
+        if new is not None:
+            _install(model, new, bool(getattr(model.config, "tie_word_embeddings", False)))
         return made
 
     def _get_resized_lm_head(self, old: Any, *arguments: Any, **keywords: Any) -> Any:

@@ -67,7 +67,8 @@ class LinearLossResult(NamedTuple):
     """A linear loss and what was asked for beside it; None where it was not."""
 
     loss: Tensor  #: (), or with reduction "none" target's shape
-    lse: Tensor | None  #: logsumexp of the logits, of other losses Ω*(z): target's shape
+    #: logsumexp of the logits, of other losses Ω*(z): target's shape, 0 where ignored
+    lse: Tensor | None
     predicted: Tensor | None  #: int64, the most probable class: target's shape
     #: (), the share of targets that are predicted, among those that are not ignored and whose
     #: token weight is not 0

@@ -417,6 +417,7 @@ def alpha_relu_log_scores(
     log_p = torch.where(support, safe.log() / (alpha - 1), base.detach() - torch.inf)  # or NaN
     empty = ~(support | base.isnan()).any(dim, keepdim=True)
     total = torch.where(empty, torch.zeros_like(log_p), log_p).logsumexp(dim, keepdim=True)
+    total = total.masked_fill(total == torch.inf, torch.nan)  # of +inf: all of the row is NaN
     top = (wide == wide.amax(dim, keepdim=True)) & (wide > -torch.inf)
     alone = (top.to(wide.dtype) / top.sum(dim, keepdim=True).clamp(min=1)).log()
     return torch.where(empty, alone, log_p - total).to(dtype)

@@ -476,7 +476,7 @@ def best_of(input: Tensor, dim: int, best: Callable[[Tensor], tuple[Tensor, Tens
 
 def check_topk(input: Tensor, k: int, dim: int) -> None:
     check_floating(input)
-    classes = input.shape[dim] if input.dim() else 1
+    classes = input.size(dim) if input.dim() else 1
     if not 1 <= k <= classes:
         raise UncorkError(f"k must be between 1 and the {classes} classes along dim={dim}, got {k}")
 
