@@ -101,6 +101,9 @@ def _as_restructured_text(
                 converted.append("")
             where = ""
         converted.append(line if where == "code" else _escaped(line))
+    if what in ("attribute", "property"):
+        # An empty comment, or napoleon takes what is before a colon for a type.
+        converted[:0] = ["..", ""]
     lines[:] = converted
 
 

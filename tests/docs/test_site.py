@@ -154,6 +154,11 @@ def test_the_reference_holds_the_public_names(site: Path) -> None:
     assert "Fenchel-Young" in functions
 
 
+def test_no_sentence_of_an_attribute_is_taken_for_its_type(site: Path) -> None:
+    for page in (site / "reference/api").glob("*.html"):
+        assert ">Type<" not in page.read_text(encoding="utf-8"), page
+
+
 def test_the_playground_is_part_of_the_site(site: Path) -> None:
     assert "uncorkGeometry" in (site / "playground.html").read_text(encoding="utf-8")
     linked = (site / "tutorials" / "audit.html").read_text(encoding="utf-8")

@@ -193,6 +193,14 @@ def test_results_have_the_target_s_shape():
     assert got.loss.shape == got.accuracy.shape == ()
 
 
+@pytest.mark.parametrize("loss", [F.linear_cross_entropy, F.linear_entmax_loss])
+def test_of_ignored_targets_lse_is_0_and_the_prediction_is_there(loss):
+    x, w = torch.randn(3, 4), torch.randn(5, 4)
+    got = loss(x, w, torch.tensor([1, -100, 2]), return_lse=True, return_predictions=True)
+    assert (got.lse == 0).tolist() == [False, True, False]
+    assert torch.equal(got.predicted, (x @ w.T).argmax(-1))
+
+
 def test_the_module_takes_z_loss_and_token_weights():
     x, w, b, target = made()
     by_row = torch.rand(len(target), dtype=torch.float64)
