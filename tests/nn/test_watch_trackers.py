@@ -250,7 +250,7 @@ def test_a_tracker_that_fails_ends_no_training(caplog: pytest.LogCaptureFixture)
     said = [record.message for record in caplog.records if "gone" in record.message]
     assert said == ["gone failed and is told no more: the server is away"]
     assert ("report.html", 5) in own.told
-    assert gone.pages == []
+    assert gone.told == [("begin", 0)]
 
 
 def test_the_audit_is_about_the_layer_and_the_inputs_that_are_counted() -> None:

@@ -56,8 +56,8 @@ def fuse_loss(
         unknown_model: take any model whose logits are its output layer applied to its last hidden
             states. Compare a loss before you train with it.
         options: go to the loss: alpha, tau, weight, label_smoothing, input_grad,
-            float32_accumulation. A tensor τ receives its gradient, and is not made a parameter of
-            the model: give it to the optimiser yourself.
+            float32_accumulation, z_loss. A tensor τ receives its gradient, and is not made a
+            parameter of the model: give it to the optimiser yourself.
     """
     loss: Callable[..., Tensor] = getattr(F, loss_named(name).names.linear_function)
     check_unwrapped(model, "fuse the loss")

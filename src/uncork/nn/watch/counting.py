@@ -326,7 +326,7 @@ class Watch:
         for tracker in list(self._told):
             if tracker.name not in self.logged:
                 self._try(tracker, tracker.scalars, self.named(counts))
-            if changed:
+            if changed and tracker in self._told:  # it may just have failed
                 self._try(tracker, tracker.table, table)
         if self.report == "count":
             self._tell_report(f"report_{self._at:06d}.html")
