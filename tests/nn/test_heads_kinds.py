@@ -129,6 +129,8 @@ def test_wrong_input_is_named():
         (lambda: head.loss(hidden, target, weight=torch.ones(3)), "one value per class"),
         (lambda: head.top_k(hidden, 8), "between 1 and 7"),
         (lambda: HEADS["mos"](4, 7, components=0), "components"),
+        (lambda: HEADS["mos"](4, 7, embedding=0), "embedding must be a positive"),
+        (lambda: HEADS["mixtape"](4, 7, embedding=-1), "embedding must be a positive"),
         (lambda: HEADS["mos"](4, 0), "classes"),
         (lambda: HEADS["mos"](4, 7, activation="relu"), "relu"),
         (lambda: HEADS["plif"](4, 7, bound=-1.0), "bound"),

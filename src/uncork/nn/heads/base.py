@@ -63,11 +63,11 @@ class OutputHead(torch.nn.Module, ABC):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        for what, size in (("features", features), ("classes", classes)):
+        embedding = features if embedding is None else embedding
+        for what, size in (("features", features), ("classes", classes), ("embedding", embedding)):
             if not isinstance(size, int) or size < 1:
                 raise UncorkError(f"{what} must be a positive whole number, got {size!r}")
-        self.features, self.classes = features, classes
-        self.embedding = features if embedding is None else embedding
+        self.features, self.classes, self.embedding = features, classes, embedding
         self._tied = weight is not None
         if weight is not None:
             device, dtype = weight.device, weight.dtype
