@@ -308,6 +308,30 @@ def test_entries_next_to_the_threshold_for_large_alpha(alpha, near, form):
     )
 
 
+@pytest.mark.parametrize("form", [float, torch.tensor])
+@pytest.mark.parametrize("alpha", [5.0, 10.0, 20.0])
+def test_a_gradient_beside_a_vertical_tangent_is_that_of_its_p_for_large_alpha(alpha, form):
+    """One entry's slope there is 1e15 times that of the others, or overflows."""
+    z = logits(5000, 7).requires_grad_()
+    upstream = logits(5000, 7, seed=1)
+    p = F.entmax(z, form(alpha))
+    (gradient,) = torch.autograd.grad(p, z, upstream)
+    p, upstream = p.detach().double(), upstream.double()
+    slope = torch.where(p > 0, p.where(p > 0, 1.0).pow(2 - alpha), 0.0)
+    apart = upstream[:, :, None] - upstream[:, None, :]  # no difference of what is nearly equal
+    share = slope / slope.sum(-1, keepdim=True)
+    expected = (slope[:, :, None] * share[:, None, :] * apart).sum(-1)
+    torch.testing.assert_close(gradient.double(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [3.0, 6.0, 30.0])
+def test_the_gradient_of_a_large_alpha_is_finite(alpha):
+    z, alpha = logits(5000, 7), torch.tensor(alpha, requires_grad=True)
+    p = F.entmax(z, alpha)
+    (found,) = torch.autograd.grad(p, alpha, logits(5000, 7, seed=1))
+    assert found.isfinite()
+
+
 @pytest.mark.parametrize("alpha", [1.25, 1.5, 2.0, 3.0])
 def test_a_nan_among_the_logits_is_a_nan_loss_of_alpha_relu(alpha):
     z = torch.randn(3, 5)

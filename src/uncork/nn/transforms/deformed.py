@@ -131,6 +131,26 @@ def slopes(p: Tensor, alpha: Alpha) -> Tensor:
     return torch.where(support, safe.pow(2 - alpha), torch.zeros_like(p))
 
 
+def along_simplex(p: Tensor, along: Tensor, alpha: Alpha) -> Tensor:
+    """s∘(a − ⟨s, a⟩/Σs), s = p^{2−α} on the support: it sums to 0.  p, along (..., n) → (..., n).
+
+    For α > 2 s grows without bound as p falls to 0. The entry with the largest s takes what the
+    others leave: by itself it would be a difference of numbers that rounding makes, or overflow.
+    """
+    if not p.numel():
+        return torch.zeros_like(p)
+    support, safe = on_support(p)
+    log = torch.where(support, (2 - alpha) * safe.detach().log(), -torch.inf)
+    first = log.argmax(-1, keepdim=True)
+    share = torch.where(support, (safe / safe.detach().gather(-1, first)).pow(2 - alpha), 0.0)
+    total = share.sum(-1, keepdim=True)
+    mean = (share * along).sum(-1, keepdim=True) / torch.where(total == 0, 1.0, total)  # masked
+    others = support & (torch.arange(p.shape[-1], device=p.device) != first)
+    slope = torch.where(others, torch.where(others, safe, torch.ones_like(p)).pow(2 - alpha), 0.0)
+    moved = slope * (along - mean)
+    return torch.where(others, moved, torch.where(support, -moved.sum(-1, keepdim=True), 0.0))
+
+
 def inner_product(p: Tensor, v: Tensor) -> Tensor:
     """Σ p v over the support (masked v = −inf has p = 0 and counts nothing): (..., 1)."""
     if runs_eagerly_on_cpu(p, v) and not torch.is_grad_enabled() and p.numel():
@@ -159,16 +179,14 @@ def power_sum(p: Tensor, alpha: Alpha) -> Tensor:
     return torch.where(support, safe.pow(alpha), p).sum(-1, keepdim=True)  # 0, or NaN
 
 
-def alpha_slopes(p: Tensor, alpha: Alpha) -> Tensor:
-    """∂/∂α of exp_α(x) at fixed x, as a function of p = exp_α(x).
+def alpha_rates(p: Tensor, alpha: Alpha) -> Tensor:
+    """∂/∂α of exp_α(x) at fixed x, divided by dp/dx, as a function of p = exp_α(x).
 
-    With L = log p and t = (α−1) L it is p L² (1 − e^{−t} − t)/t² (Correia et al. 2019, Prop. 1,
-    rearranged so that α = 1 is not a 0/0: there it is −p L²/2).
+    With L = log p and t = (α−1) L it is L² (e^t (1 − t) − 1)/t² (Correia et al. 2019, Prop. 1,
+    rearranged so that α = 1 is not a 0/0: there it is −L²/2).
     """
-    support, safe = on_support(p)
-    log = safe.log()
-    t = (alpha - 1) * log
-    return torch.where(support, safe * log.square() * _psi(t), torch.zeros_like(p))
+    log = on_support(p)[1].log()
+    return log.square() * _psi((alpha - 1) * log)
 
 
 def tsallis_terms(p: Tensor, alpha: Alpha) -> tuple[Tensor, Tensor]:
@@ -202,10 +220,10 @@ def _away(t: Tensor) -> Tensor:
 
 
 def _psi(t: Tensor) -> Tensor:
-    """(1 − e^{−t} − t)/t², −1/2 at 0."""
+    """(e^t (1 − t) − 1)/t², −1/2 at 0."""
     far = _away(t)
-    exact = -(torch.expm1(-far) + far) / far.square()
-    return _series(t, [(-1.0) ** (j + 1) / math.factorial(j + 2) for j in range(12)], exact)
+    exact = (torch.expm1(far) - far * far.exp()) / far.square()
+    return _series(t, [-(j + 1) / math.factorial(j + 2) for j in range(12)], exact)
 
 
 def _chi(t: Tensor) -> Tensor:

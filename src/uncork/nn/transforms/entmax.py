@@ -22,7 +22,8 @@ from uncork.nn._rows import (
 )
 from uncork.nn._torch import torch
 from uncork.nn.transforms.deformed import (
-    alpha_slopes,
+    along_simplex,
+    alpha_rates,
     log_alpha,
     log_exp_alpha,
     log_on_support,
@@ -149,21 +150,18 @@ def entmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
     wide = compute_dtype(p.dtype)
     if p.dtype != wide:
         return entmax_vjp(p.to(wide), grad.to(wide), alpha).to(p.dtype)
+    if isinstance(alpha, Tensor) or alpha > 2:
+        return along_simplex(p, grad, alpha)
     slope = slopes(p, alpha)
     pushed = slope * grad
-    return pushed - slope * (pushed.sum(-1, keepdim=True) / _mass(slope))
+    total = slope.sum(-1, keepdim=True)
+    total = torch.where(total == 0, torch.ones_like(total), total)  # masked rows
+    return pushed - slope * (pushed.sum(-1, keepdim=True) / total)
 
 
 def entmax_alpha_direction(p: Tensor, alpha: Alpha) -> Tensor:
     """dp/dα: what α does at fixed S, less the change of S that keeps Σp = 1."""
-    slope = slopes(p, alpha)
-    direct = alpha_slopes(p, alpha)
-    return direct - slope * (direct.sum(-1, keepdim=True) / _mass(slope))
-
-
-def _mass(slope: Tensor) -> Tensor:
-    total = slope.sum(-1, keepdim=True)
-    return torch.where(total == 0, torch.ones_like(total), total)  # masked rows
+    return along_simplex(p, alpha_rates(p, alpha), alpha)
 
 
 def threshold_of(z: Tensor, p: Tensor, alpha: Alpha) -> Tensor:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from uncork.nn._rows import Alpha, blocks
 from uncork.nn._threads import over_rows
 from uncork.nn._torch import torch
-from uncork.nn.transforms.deformed import exp_alpha, log_in_place
+from uncork.nn.transforms.deformed import along_simplex, exp_alpha, log_in_place
 from uncork.nn.transforms.pages import empty_like
 from uncork.nn.transforms.threshold import by_power, entmax_shift, power_level, shifted
 
@@ -377,7 +377,7 @@ def _vjp(p: Tensor, grad: Tensor, alpha: float, out: Tensor, scratch: Tensor) ->
     elif alpha < 2:
         slope = torch.pow(p, 2 - alpha, out=out)  # 0 at 0
     else:
-        slope = out.copy_(torch.where(p > 0, p.pow(2 - alpha), 0.0))
+        return out.copy_(along_simplex(p, grad, alpha))
     total = slope.sum(-1, keepdim=True)
     pushed = torch.mul(slope, grad, out=scratch)
     # A masked row has no support: 0/0 there must stay 0.
