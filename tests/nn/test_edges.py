@@ -75,7 +75,7 @@ def test_a_row_of_budget_with_nan_or_inf_is_nan_as_softmaxs_and_no_other(value, 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 1.05, 1.3, 1.5, 2.0, 3.0])
 @pytest.mark.parametrize("classes", [9, 700])
-def test_a_row_of_entmax_with_nan_or_inf_is_nan_as_softmaxs_and_no_other(value, alpha, classes):
+def test_a_row_with_nan_or_inf_is_nan_as_softmaxs_and_no_other(value, alpha, classes):
     z = logits(classes=classes)
     z[1, 2] = value
     others = z[[0, 2]]
@@ -85,6 +85,8 @@ def test_a_row_of_entmax_with_nan_or_inf_is_nan_as_softmaxs_and_no_other(value, 
         lambda z: F.log_entmax(z, alpha),
         lambda z: torch.vmap(lambda row: F.entmax(row, alpha))(z),
         lambda z: F.normmax(z, alpha + 1),
+        lambda z: F.log_alpha_relu(z, alpha + 1),
+        lambda z: F.log_alpha_relu_topk(z, 5, alpha + 1).values,
     ):
         found = transform(z)
         assert found[1].isnan().all()
