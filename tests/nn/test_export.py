@@ -143,3 +143,24 @@ def test_every_head_is_exported_with_batches_of_any_size(name):
     exported = torch.export.export(head, (hidden,), dynamic_shapes=(batch,)).module()
     for other in (hidden, torch.cat([hidden, hidden.flip(0)])):
         torch.testing.assert_close(exported(other), head(other))
+
+
+class HeadsLoss(torch.nn.Module):
+    def __init__(self, head):
+        super().__init__()
+        self.head = head
+
+    def forward(self, hidden, target):
+        return self.head.loss(hidden, target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HEADS)
+def test_every_heads_loss_is_exported_with_batches_of_any_size(name):
+    hidden = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    target = torch.tensor([1, 0, -100, 2, 3])
+    module = HeadsLoss(made(name))
+    batch = {0: torch.export.Dim("batch")}
+    exported = torch.export.export(module, (hidden, target), dynamic_shapes=(batch, batch)).module()
+    more = torch.cat([hidden, hidden.flip(0)]), torch.cat([target, target])
+    torch.testing.assert_close(exported(*more), module(*more))

@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 
 from torch.autograd.functional import jacobian  # noqa: E402
 from torch.func import functional_call, grad, hessian, jvp, vmap  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 import uncork.nn as unn  # noqa: E402
 import uncork.nn.functional as F  # noqa: E402
@@ -98,6 +99,30 @@ def test_a_hessian_is_that_of_the_loss_of_logits():
     )
 
 
+@every_loss
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_gradients_in_a_batch_equal_one_after_the_other(name, reduction):
+    def loss(x, w, b):
+        made = LOSSES[name](
+            x, w, TARGET, linear_bias=b, reduction=reduction, return_lse=True, softcap=5.0
+        )
+        return torch.stack([made.loss.sum(), made.loss.sin().sum(), made.lse.sum()])
+
+    one_by_one = jacobian(loss, (X, W, B))
+    torch.testing.assert_close(jacobian(loss, (X, W, B), vectorize=True), one_by_one)
+
+
+@every_loss
+@pytest.mark.parametrize("mode", ["real", "symbolic"])
+def test_a_trace_of_a_linear_loss_holds_for_other_rows(name, mode):
+    def loss(x, w, target):
+        return LOSSES[name](x, w, target, reduction="mean", label_smoothing=0.1)
+
+    gradient = make_fx(grad(loss), tracing_mode=mode)(X, W, TARGET)
+    others = X.flip(0) + 1, 2 * W, TARGET.roll(1)
+    torch.testing.assert_close(gradient(*others), grad(loss)(*others))
+
+
 def test_targets_out_of_bounds_are_still_refused_under_grad():
     with pytest.raises(IndexError, match="target 9 is out of bounds"):
         grad(lambda w: F.linear_entmax_loss(X, w, torch.full((ROWS,), 9)))(W)
@@ -131,6 +156,32 @@ def test_heads_are_trained_by_functional_calls(kind):
     rows = vmap(grad(loss), (None, 0, 0))(parameters, X[:2, None], TARGET[:2, None])
     first = torch.autograd.grad(model(X[:1], TARGET[:1]), list(model.parameters()))
     torch.testing.assert_close(tuple(row[0] for row in rows.values()), first)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("kind", unn.heads.HEADS)
+def test_gradients_of_heads_in_a_batch_equal_one_after_the_other(kind, reduction):
+    torch.manual_seed(0)
+    head = unn.heads.HEADS[kind](FEATURES, CLASSES).double()
+
+    def loss(x):
+        made = head.loss(x, TARGET, reduction=reduction)
+        return torch.stack([made.sum(), made.sin().sum()])
+
+    torch.testing.assert_close(jacobian(loss, X, vectorize=True), jacobian(loss, X))
+
+
+@pytest.mark.parametrize("kind", unn.heads.HEADS)
+def test_a_trace_of_a_heads_loss_holds_for_other_rows(kind):
+    torch.manual_seed(0)
+    head = unn.heads.HEADS[kind](FEATURES, CLASSES).double()
+
+    def loss(x, target):
+        return head.loss(x, target)
+
+    others = X.flip(0) + 1, TARGET.roll(1)
+    gradient = make_fx(grad(loss))(X, TARGET)
+    torch.testing.assert_close(gradient(*others), grad(loss)(*others))
 
 
 @pytest.mark.parametrize(

@@ -135,12 +135,21 @@ def per_row(value: Alpha, input: Tensor, dim: int, rows: Tensor, name: str) -> A
 def are_values(*tensors: Tensor) -> bool:
     """Whether these are their values and nothing more, which nobody traces: plain tensors outside
     torch.compile, tracers, vmap, grad transforms and forward mode."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return False
-    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:  # make_fx
+    if is_traced():
         return False
     plain = all(type(tensor) in (Tensor, torch.nn.Parameter) for tensor in tensors)
     return plain and not are_transformed(*tensors)
+
+
+def is_traced() -> bool:
+    """Whether operations are recorded, to be done with other values: by torch.compile and
+    torch.export, torch.jit.trace and make_fx."""
+    proxy = torch._C._TorchDispatchModeKey.PROXY
+    return (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or torch._C._get_dispatch_mode(proxy) is not None
+    )
 
 
 def are_transformed(*tensors: Any) -> bool:

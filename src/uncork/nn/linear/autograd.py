@@ -19,7 +19,7 @@ from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn import kernels
-from uncork.nn._rows import Alpha, are_transformed, under_autocast
+from uncork.nn._rows import Alpha, are_transformed, is_traced, under_autocast
 from uncork.nn._torch import torch
 from uncork.nn.linear import blocks
 from uncork.nn.linear.in_blocks import apart
@@ -152,7 +152,7 @@ def _seen_through(tensors: LinearTensors) -> bool:
     """Whether somebody needs to see the operators that the loss is made of."""
     if torch.compiler.is_compiling():
         return torch.onnx.is_in_onnx_export()
-    return are_transformed(*tensors)
+    return is_traced() or are_transformed(*tensors)
 
 
 def _at_once(tensors: LinearTensors, reduction: str, options: LinearOptions) -> Output:

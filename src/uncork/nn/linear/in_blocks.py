@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from uncork.nn._rows import are_transformed
+from uncork.nn._rows import are_transformed, is_traced
 from uncork.nn._torch import torch
 from uncork.nn.linear.problem import row_weights
 from uncork.nn.losses.specification import Reduction
@@ -61,13 +61,15 @@ def loss_in_blocks(loss: BlockLoss, tensors: Tensors, target: Tensor, how: Reduc
     assert first is not None
     shares = row_shares(target, how, first)
     made: Tensor
-    if are_transformed(target, how.weight, *tensors):  # torch's transforms go through all at once
+    # torch's transforms go through all rows at once, and so do its tracers, but for torch.compile.
+    if is_traced() or are_transformed(target, how.weight, *tensors):
         made = loss.at_once(tensors, target, how)
         made = made if shares is None else torch.dot(made, shares.to(made.dtype))
     else:
         learning = torch.is_grad_enabled()  # inside it never is
         made = _InBlocks.apply(loss, how, learning, target, how.weight, shares, *tensors)
-    return made + math.nan if how.reduction == "mean" and not len(target) else made  # of no rows
+    # Of no rows. (`len` would fix an open size.)
+    return made + math.nan if how.reduction == "mean" and target.shape[0] == 0 else made
 
 
 class _InBlocks(torch.autograd.Function):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from uncork.core.errors import UncorkError
-from uncork.nn._rows import Alpha, check_floating, is_batched
+from uncork.nn._rows import Alpha, check_floating, is_batched, is_traced
 from uncork.nn._torch import torch
 from uncork.nn.losses.specification import (
     Family,
@@ -164,7 +164,7 @@ def row_targets(
 def check_classes(index: Tensor, classes: int, name: str = "target") -> None:
     """Class indices lie among the classes; on a GPU nobody waits to see, and nobody can under vmap
     and in an export."""
-    if index.device.type != "cpu" or torch.compiler.is_compiling() or is_batched(index):
+    if index.device.type != "cpu" or is_traced() or is_batched(index):
         return
     outside = (index < 0) | (index >= classes)
     if bool(outside.any()):

@@ -410,7 +410,6 @@ def alpha_relu_log_scores(
             pass
     # In logarithms: near α = 1 the power 1/(α−1) takes p out of float32's range either way.
     finite = torch.where(wide == -torch.inf, torch.zeros_like(wide), wide)  # no 0 · −inf
-    finite = torch.where(wide == torch.inf, torch.nan, finite)  # and its row with it
     alpha, tau = _like(alpha, wide), _like(tau, wide)
     base = finite * (alpha - 1) - tau
     base = torch.where(wide == -torch.inf, torch.zeros_like(base), base.relu())
