@@ -169,11 +169,27 @@ def test_what_cannot_be_watched_is_refused() -> None:
         (torch.nn.Conv1d(4, 9, 1), "classes × features: give a function"),
         (torch.nn.Linear(4, 9).weight.detach, "gives Tensor: give a function"),
         (torch.nn.LazyLinear(9), "run the model once first"),
+        (lambda: (torch.eye(4), [0] * 4), "the bias to watch is a list"),
+        (lambda: (torch.eye(4).to_sparse(), None), "sparse_coo: give a function .*, dense"),
     ],
 )
 def test_what_has_no_weight_to_watch_is_told_what_to_give(layer: Any, says: str) -> None:
     with pytest.raises(UncorkError, match=says):
         Watch(layer).count()
+
+
+def test_a_layer_under_an_adapter_is_watched_with_it_or_not_at_all() -> None:
+    lora = pytest.importorskip("peft").LoraConfig(target_modules=["0"])
+    model = pytest.importorskip("peft").get_peft_model(nn.Sequential(nn.Linear(4, 9)), lora)
+    layer = model.base_model.model[0]
+    nn.init.normal_(layer.lora_B["default"].weight)
+    with pytest.raises(UncorkError, match="without its adapter's: give a function"):
+        Watch(layer).count()
+    made = layer.base_layer.weight + layer.get_delta_weight("default")
+    expected = Watch(lambda: (made, layer.base_layer.bias)).count()
+    layer.merge()
+    found = Watch(layer).count()
+    assert found["unargmaxable"] == expected["unargmaxable"]
 
 
 @pytest.mark.parametrize("name", ["mos", "moc"])

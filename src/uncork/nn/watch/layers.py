@@ -22,6 +22,8 @@ def parameters(layer: Any) -> tuple[Tensor, Tensor | None]:
     if _is_keras(layer):
         weight, bias = _of_keras(layer)
     elif isinstance(layer, torch.nn.Module):
+        if hasattr(layer, "base_layer") and not getattr(layer, "merged", False):  # PEFT
+            raise UncorkError(f"the weight of this {name} is without its adapter's: {_INSTEAD}")
         weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
     else:
         made = layer()
@@ -35,6 +37,10 @@ def parameters(layer: Any) -> tuple[Tensor, Tensor | None]:
         )
     if isinstance(weight, torch.nn.parameter.UninitializedParameter):
         raise UncorkError(f"this {name} layer has no weight yet: run the model once first")
+    if not isinstance(bias, Tensor | None):
+        raise UncorkError(f"the bias to watch is a {type(bias).__name__}: {_INSTEAD}")
+    if weight.layout is not torch.strided:
+        raise UncorkError(f"the weight to watch is {weight.layout}: {_INSTEAD}, dense")
     if weight.ndim != 2:
         raise UncorkError(
             f"the weight to watch has shape {tuple(weight.shape)}, expected classes × features: "
