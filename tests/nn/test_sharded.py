@@ -105,6 +105,22 @@ def check_second_derivatives(mesh):
         torch.autograd.grad(F.entmax(sharded, 1.5).sum(), sharded, create_graph=True)
 
 
+def check_large_alpha(mesh, alpha):
+    """Where one p is nearly 0, its slope is 1e15 times that of the others."""
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    z, upstream = torch.randn(2, 5000, 8, generator=torch.Generator().manual_seed(0)).unbind()
+    sharded = distribute_tensor(z, mesh, [Shard(1)]).requires_grad_()
+    p = F.entmax(sharded, alpha).full_tensor()
+    (found,) = torch.autograd.grad(p, sharded, upstream)
+    p, upstream = p.detach().double(), upstream.double()
+    slope = torch.where(p > 0, p.where(p > 0, 1.0).pow(2 - alpha), 0.0)
+    apart = upstream[:, :, None] - upstream[:, None, :]
+    share = slope / slope.sum(-1, keepdim=True)
+    expected = (slope[:, :, None] * share[:, None, :] * apart).sum(-1).float()
+    torch.testing.assert_close(found.full_tensor(), expected, rtol=1e-3, atol=1e-3)
+
+
 def check_fewer_classes_than_processes(mesh):
     from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -162,6 +178,7 @@ def work(rank):
         checks[f"compiled {name}"] = (check_compiled, name, mesh, Shard(1))
     checks["refusals"] = (check_refusals, mesh)
     checks["second derivatives"] = (check_second_derivatives, mesh)
+    checks |= {f"alpha {alpha}": (check_large_alpha, mesh, alpha) for alpha in (3.0, 10.0, 20.0)}
     checks["few classes"] = (check_fewer_classes_than_processes, mesh)
     checks["partial"] = (check_partial, mesh, rank)
     checks |= {f"head {name}": (check_head, name, mesh, rank) for name in HEADS}
