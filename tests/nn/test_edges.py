@@ -72,6 +72,14 @@ def test_a_row_of_budget_with_nan_or_inf_is_nan_as_softmaxs_and_no_other(value, 
     torch.testing.assert_close(found[[0, 2]], expected[[0, 2]])
 
 
+def test_a_budget_of_nan_is_nan_in_its_row_and_no_other():
+    z, amount = logits(), torch.tensor([1.0, math.nan, 2.5], requires_grad=True)
+    found = F.budget(z, amount)
+    assert found[1].isnan().all()
+    torch.testing.assert_close(found[[0, 2]], F.budget(z[[0, 2]], amount[[0, 2]]))
+    assert F.budget(z, torch.tensor(math.nan)).isnan().all()
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 1.05, 1.3, 1.5, 2.0, 3.0])
 @pytest.mark.parametrize("classes", [9, 700])

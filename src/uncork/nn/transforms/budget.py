@@ -45,6 +45,8 @@ def budget_rows(z: Tensor, budget: Alpha) -> Tensor:
     p = torch.where(everything, unmasked.to(v.dtype), moving)
     # As softmax's: NaN, or +inf, is all over its row, and nowhere else.
     known = (z.detach() < math.inf).all(-1, keepdim=True)
+    if isinstance(budget, Tensor):
+        known = known & ~budget.detach().isnan()
     return torch.where(known, p, math.nan)
 
 
@@ -55,7 +57,7 @@ def _pivot(z: Tensor, budget: Alpha) -> Tensor:
         rank = min(max(math.ceil(budget), 1), n)
         return z.topk(rank, -1).values[..., -1:]
     order = z.sort(-1, descending=True).values
-    index = (budget.detach().ceil().clamp(1, n) - 1).long().expand((*z.shape[:-1], 1))
+    index = (budget.detach().nan_to_num(1).ceil().clamp(1, n) - 1).long().expand((*z.shape[:-1], 1))
     return order.gather(-1, index)
 
 
