@@ -154,6 +154,16 @@ def test_no_tensor_of_rows_times_classes_is_made(name, monkeypatch):
     assert 500 < watch.most <= 3200
 
 
+@pytest.mark.parametrize("name", HEADS)
+def test_a_loss_without_values_has_its_shapes(name):
+    head = made(name).to("meta")
+    hidden, target = (one.detach().to("meta") for one in batch())
+    loss = head.loss(hidden, target)
+    assert loss.is_meta
+    loss.backward()
+    assert head.loss(hidden, target, reduction="none").shape == target.shape
+
+
 def test_a_mixture_of_one_is_a_softmax():
     head = made("mos", components=1, activation="identity")
     with torch.no_grad():

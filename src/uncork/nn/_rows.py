@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from uncork.core.errors import UncorkError
@@ -63,6 +64,14 @@ def check_floating(input: Tensor) -> None:
 def under_autocast(device: str) -> bool:
     """Whether autocast is on; it is not where there is none, on `meta` for one."""
     return device in _AUTOCAST and torch.is_autocast_enabled(device)
+
+
+def without_autocast(device: str) -> AbstractContextManager[None]:
+    """Autocast switched off, only where it is on: a small problem would notice the time."""
+    if under_autocast(device):
+        off: AbstractContextManager[None] = torch.autocast(device, enabled=False)
+        return off
+    return nullcontext()
 
 
 def output_dtype(input: Tensor, dtype: torch.dtype | None) -> torch.dtype:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from uncork.nn._rows import without_autocast
 from uncork.nn._torch import torch
 from uncork.nn.linear.in_blocks import Gradients, Tensors, as_given, wide
 from uncork.nn.losses.specification import Reduction
@@ -70,7 +71,7 @@ class ChunkedLoss:
             else None
             for place, (one, asked) in enumerate(zip(tensors, wanted, strict=True))
         ]
-        with torch.autocast(first.device.type, enabled=False):
+        with without_autocast(first.device.type):
             for part in blocks(len(target), self.step):
                 piece = self._of(tensors, part)
                 if upstream is None:

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from itertools import zip_longest
 from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn import kernels
-from uncork.nn._rows import Alpha, are_transformed, is_traced, under_autocast
+from uncork.nn._rows import Alpha, are_transformed, is_traced, under_autocast, without_autocast
 from uncork.nn._torch import torch
 from uncork.nn.linear import blocks
 from uncork.nn.linear.in_blocks import apart
@@ -296,7 +295,7 @@ def compute(
     upstream (N): dL/d(loss of a row). reduction "mean" or "sum", in its place: only where `adds_up`
     says so. extra (N): dL/d(Ω* of a row), beside upstream.
     """
-    with torch.no_grad(), _without_autocast(tensors.input.device.type):
+    with torch.no_grad(), without_autocast(tensors.input.device.type):
         if options.shard is not None:
             from uncork.nn.linear import vocab_parallel
 
@@ -322,14 +321,6 @@ def _by_kernels(tensors: LinearTensors, options: LinearOptions) -> bool:
         return False
     known = alpha == 1 or options.family.threshold_given or kernels.take_entmax(alpha)
     return known and kernels.usable(tensors.input, tensors.weight)
-
-
-def _without_autocast(device: str) -> AbstractContextManager[None]:
-    """Autocast switched off, only where it is on: a small problem would notice the time."""
-    if under_autocast(device):
-        off: AbstractContextManager[None] = torch.autocast(device, enabled=False)
-        return off
-    return nullcontext()
 
 
 # --- for torch.compile ---------------------------------------------------------------------

@@ -16,7 +16,12 @@ from typing import Any, NamedTuple, Protocol
 
 from uncork.core.errors import UncorkError
 from uncork.nn._autograd import apply
-from uncork.nn._rows import are_transformed, check_floating, under_autocast
+from uncork.nn._rows import (
+    are_transformed,
+    check_floating,
+    under_autocast,
+    without_autocast,
+)
 from uncork.nn._torch import torch
 from uncork.nn.linear.problem import Shard, Wanted, check_softcap, logits
 from uncork.nn.linear.vocab_parallel import place_of
@@ -276,7 +281,7 @@ def compute(
     d_bias = torch.zeros(classes, dtype=wide, device=device) if asked.bias else None
     elements = ON_CPU if device.type == "cpu" else ON_GPU
     step = max(1, elements // max(1, holders.classes))  # the same for everybody
-    with torch.autocast(device.type, enabled=False):
+    with without_autocast(device.type):
         for start in range(0, len(input), step):
             part = slice(start, start + step)
             z = logits(input[part], weight, bias, call.softcap)

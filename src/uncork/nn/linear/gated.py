@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from uncork.nn import kernels
+from uncork.nn._rows import without_autocast
 from uncork.nn._torch import torch
 from uncork.nn.linear import in_blocks
 from uncork.nn.linear.by_row import add_product
@@ -80,7 +81,7 @@ class GatedLoss:
         step = max(1, int(elements / (classes * (1 + 2 * components * share))))
         own_bias = None if bias is None else bias[ids]
         softmax = Identity()
-        with torch.autocast(device.type, enabled=False):
+        with without_autocast(device.type):
             for start in range(0, rows, step):
                 part = slice(start, start + step)
                 of = targets.of(part)

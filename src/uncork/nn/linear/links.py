@@ -191,7 +191,7 @@ class _Sigmoid(_Softmax):
         at = z.gather(-1, self.index)
         linked = at + torch.nn.functional.logsigmoid(at)
         self.sigma = torch.sigmoid(z)
-        if bool((top < _FAR).any()):
+        if z.is_meta or bool((top < _FAR).any()):  # a meta tensor has no value
             z.add_(torch.nn.functional.logsigmoid(z))
             top = _top(z)
             self._finish(z.sub_(top).exp_(), linked - top)

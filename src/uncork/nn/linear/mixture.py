@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from uncork.nn import kernels
+from uncork.nn._rows import without_autocast
 from uncork.nn._torch import torch
 from uncork.nn.linear import in_blocks
 from uncork.nn.linear.by_row import add_product
@@ -82,7 +83,7 @@ class MixtureLoss:
         ]
         d_contexts, d_prior, d_weight, d_bias, d_table = sums
         link = self.link.begin(table, min(step, rows) * components, kind)
-        with torch.autocast(device.type, enabled=False):
+        with without_autocast(device.type):
             for start in range(0, rows, step):
                 part = slice(start, start + step)
                 x, z = _block(contexts, part, weight, bias, z)
@@ -126,7 +127,7 @@ def _block(
     x = contexts[part].reshape(-1, contexts.shape[2])
     if made is not None:
         return x, made
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x.device.type):
         return x, _logits(x, weight, bias)
 
 
