@@ -140,8 +140,8 @@ def along_simplex(p: Tensor, along: Tensor, alpha: Alpha) -> Tensor:
     if not p.numel():
         return torch.zeros_like(p)
     support, safe = on_support(p)
-    log = torch.where(support, (2 - alpha) * safe.detach().log(), -torch.inf)
-    first = log.argmax(-1, keepdim=True)
+    # The largest p for α < 2, the smallest beyond.
+    first = torch.where(support, (2 - alpha) * p.detach(), -torch.inf).argmax(-1, keepdim=True)
     share = torch.where(support, (safe / safe.detach().gather(-1, first)).pow(2 - alpha), 0.0)
     total = share.sum(-1, keepdim=True)
     mean = (share * along).sum(-1, keepdim=True) / torch.where(total == 0, 1.0, total)  # masked
