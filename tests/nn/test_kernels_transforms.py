@@ -44,6 +44,19 @@ def test_entmax_and_its_gradient_equal_float64(alpha, std, width):
         assert_near(dz.cpu(), entmax_vjp(p.cpu().double(), upstream.cpu().double(), alpha))
 
 
+@pytest.mark.parametrize("alpha", [2.5, 3.0, 20.0])
+def test_a_gradient_beside_a_vertical_tangent_equals_float64(alpha):
+    p = torch.tensor([[0.6, 0.4, 1e-9]], device=DEVICE)
+    upstream = torch.tensor([[1.0, 2.0, 4.0]], device=DEVICE)
+    with kernels_on(), torch.no_grad():
+        found = entmax_vjp(p, upstream, alpha)
+    p, upstream = p.cpu().double(), upstream.cpu().double()
+    slope = p.pow(2 - alpha)
+    apart = upstream[:, :, None] - upstream[:, None, :]
+    expected = (slope[:, :, None] * (slope / slope.sum())[:, None, :] * apart).sum(-1)
+    assert_near(found.cpu(), expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("alpha", [1.5, 2.0])
 def test_sixteen_bit_rows_stay_sixteen_bit(alpha, dtype, width):

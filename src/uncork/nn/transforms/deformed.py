@@ -139,6 +139,12 @@ def along_simplex(p: Tensor, along: Tensor, alpha: Alpha) -> Tensor:
     """
     if not p.numel():
         return torch.zeros_like(p)
+    if not _may_exceed_2(alpha):
+        slope = slopes(p, alpha)
+        pushed = slope * along
+        total = slope.sum(-1, keepdim=True)
+        total = torch.where(total == 0, torch.ones_like(total), total)  # masked rows
+        return pushed - slope * (pushed.sum(-1, keepdim=True) / total)
     support, safe = on_support(p)
     # The largest p for α < 2, the smallest beyond.
     first = torch.where(support, (2 - alpha) * p.detach(), -torch.inf).argmax(-1, keepdim=True)
@@ -149,6 +155,13 @@ def along_simplex(p: Tensor, along: Tensor, alpha: Alpha) -> Tensor:
     slope = torch.where(others, torch.where(others, safe, torch.ones_like(p)).pow(2 - alpha), 0.0)
     moved = slope * (along - mean)
     return torch.where(others, moved, torch.where(support, -moved.sum(-1, keepdim=True), 0.0))
+
+
+def _may_exceed_2(alpha: Alpha) -> bool:
+    """Whether α does, or one of many may: their values are looked at where that costs nothing."""
+    if not isinstance(alpha, Tensor):
+        return alpha > 2
+    return not runs_eagerly_on_cpu(alpha) or bool((alpha > 2).any())
 
 
 def inner_product(p: Tensor, v: Tensor) -> Tensor:

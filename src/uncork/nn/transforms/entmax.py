@@ -28,7 +28,6 @@ from uncork.nn.transforms.deformed import (
     log_exp_alpha,
     log_on_support,
     on_support,
-    slopes,
 )
 from uncork.nn.transforms.grouped import (
     NARROW,
@@ -140,7 +139,8 @@ def _softmax(z: Tensor) -> Tensor:
 def entmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
     """(diag(s) − s sᵀ/Σs) grad with s = p^{2−α}, differentiable in p, grad and alpha."""
     number = None if torch.is_grad_enabled() or isinstance(alpha, Tensor) else float(alpha)
-    if number is not None and number >= 1 and kernels.launches(p, grad):
+    # The kernel has not what `along_simplex` does beyond 2.
+    if number is not None and 1 <= number <= 2 and kernels.launches(p, grad):
         from uncork.nn.kernels.entmax import entmax_backward
 
         return entmax_backward(p, grad, number, p.dtype)
@@ -150,13 +150,7 @@ def entmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
     wide = compute_dtype(p.dtype)
     if p.dtype != wide:
         return entmax_vjp(p.to(wide), grad.to(wide), alpha).to(p.dtype)
-    if isinstance(alpha, Tensor) or alpha > 2:
-        return along_simplex(p, grad, alpha)
-    slope = slopes(p, alpha)
-    pushed = slope * grad
-    total = slope.sum(-1, keepdim=True)
-    total = torch.where(total == 0, torch.ones_like(total), total)  # masked rows
-    return pushed - slope * (pushed.sum(-1, keepdim=True) / total)
+    return along_simplex(p, grad, alpha)
 
 
 def entmax_alpha_direction(p: Tensor, alpha: Alpha) -> Tensor:
