@@ -159,6 +159,28 @@ def test_modules_take_alpha_below_one():
     assert (unn.Entmax(0.5)(logits()) > 0).all()
 
 
+X, W, Y = torch.randn(2, 4), torch.randn(3, 4), torch.tensor([0, 2])
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: F.entmax_loss(torch.randn(2, 3), Y, weight=[1, 1, 1]), "weight"),
+        (lambda: F.linear_entmax_loss(X, W.tolist(), Y), "linear_weight"),
+        (lambda: F.linear_entmax_loss(X, W, Y, linear_bias=[0, 0, 0]), "linear_bias"),
+        (lambda: F.linear_entmax_loss(X, W, Y, token_weight=[1, 1]), "token_weight"),
+        (lambda: F.linear_log_prob(X.tolist(), W, Y), "input"),
+        (lambda: F.linear_log_prob(X, W, [0, 2]), "target"),
+        (lambda: F.linear_distillation_loss(X, W, [[0.0] * 3] * 2), "teacher"),
+        (lambda: F.linear_distillation_loss(X, W, X, teacher_weight=W.tolist()), "teacher_weight"),
+        (lambda: F.linear_distillation_loss(X, W, X, teacher_classes=[[0]]), "teacher_classes"),
+    ],
+)
+def test_a_list_in_place_of_a_tensor_is_refused_by_name(call, says):
+    with pytest.raises(TypeError, match=f"^{says} must be a torch.Tensor, got list"):
+        call()
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_target_that_is_no_tensor_is_refused_by_name(name):
     with pytest.raises(UncorkError, match="target must be a tensor of class indices, got list"):

@@ -94,6 +94,8 @@ def test_what_a_watch_cannot_be_attached_to_is_said():
     layer = torch.nn.Linear(3, 4)
     with pytest.raises(UncorkError, match="attach takes a Trainer of transformers, got Linear"):
         unn.Watch(layer).attach(layer)
+    with pytest.raises(UncorkError, match="attach takes a Trainer of transformers, got type"):
+        unn.Watch(layer).attach(transformers.Trainer)
 
 
 @pytest.mark.parametrize("dim", [0, -1])

@@ -54,11 +54,15 @@ def check_hint(k: int | None) -> None:
         raise UncorkError(f"k must be a positive integer or None, got {k!r}")
 
 
-def check_floating(input: Tensor) -> None:
-    if not isinstance(input, Tensor):
-        raise TypeError(f"input must be a torch.Tensor, got {type(input).__name__}")
+def check_tensor(name: str, value: Any) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
+
+
+def check_floating(input: Tensor, name: str = "input") -> None:
+    check_tensor(name, input)
     if not input.is_floating_point():
-        raise UncorkError(f"input must be a floating-point tensor, got dtype {input.dtype}")
+        raise UncorkError(f"{name} must be a floating-point tensor, got dtype {input.dtype}")
 
 
 def under_autocast(device: str) -> bool:

@@ -112,7 +112,7 @@ def layer(
     """The arguments of a function of a layer. Without `group`, and the two numbers, one process has
     all classes."""
     check_floating(input)
-    check_floating(weight)
+    check_floating(weight, name)
     refuse_linear("input", input)
     refuse_linear(name, weight)
     if first_class is not None and group is None and classes is None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from uncork.core.errors import UncorkError
+from uncork.nn._rows import check_tensor
 from uncork.nn._torch import torch
 from uncork.nn.linear.by_row import (
     Block,
@@ -92,6 +93,14 @@ def linear_distillation_loss(
             :func:`uncork.nn.functional.vocab_parallel_loss`: weights, biases and a teacher's
             logits are this process's; `teacher_classes` are among all.
     """
+    tensors = {"input": input, "linear_weight": linear_weight, "teacher": teacher}
+    optional = {
+        "teacher_weight": teacher_weight, "teacher_bias": teacher_bias,
+        "teacher_classes": teacher_classes,
+    }  # fmt: skip
+    tensors |= {name: value for name, value in optional.items() if value is not None}
+    for name, value in tensors.items():
+        check_tensor(name, value)
     Reduction(reduction=reduction).check(len(linear_weight), input.device)
     if divergence not in ("kl", "reverse_kl", "jsd"):
         raise UncorkError(f"divergence must be 'kl', 'reverse_kl' or 'jsd', got {divergence!r}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, overload
 
 from uncork.core.errors import UncorkError
-from uncork.nn._rows import check_parameter
+from uncork.nn._rows import check_parameter, check_tensor
 from uncork.nn._torch import torch
 from uncork.nn.linear.autograd import linear_loss
 from uncork.nn.linear.by_row import (
@@ -106,6 +106,8 @@ def linear_log_prob(
         raise UncorkError("alpha must be a number here: a tensor is taken by log_entmax, of logits")
     check_parameter(alpha, at_least=1.0)
     check_temperature(temperature)
+    check_tensor("input", input)
+    check_tensor("target", target)
     if target.is_floating_point() or target.shape != input.shape[:-1]:
         raise UncorkError(
             f"target must be class indices of shape {tuple(input.shape[:-1])} for input "

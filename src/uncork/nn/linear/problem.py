@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from uncork.core.errors import UncorkError
-from uncork.nn._rows import Alpha, check_floating, is_batched, is_traced
+from uncork.nn._rows import Alpha, check_floating, check_tensor, is_batched, is_traced
 from uncork.nn._torch import torch
 from uncork.nn.losses.specification import (
     Family,
@@ -244,7 +244,7 @@ def check(
     """Shapes, devices and values, each named where it is wrong. `all_classes`: of all processes
     together, where there are several."""
     check_floating(input)
-    check_floating(linear_weight)
+    check_floating(linear_weight, "linear_weight")
     refuse_linear("input", input)
     refuse_linear("linear_weight", linear_weight)
     if linear_weight.dim() != 2 or 0 in linear_weight.shape:
@@ -297,6 +297,7 @@ def check_token_weight(token_weight: Tensor | None, input: Tensor, reduction: st
     """One value for each row of the input, which receives a gradient by row only."""
     if token_weight is None:
         return
+    check_tensor("token_weight", token_weight)
     if token_weight.shape != input.shape[:-1]:
         raise UncorkError(
             f"token_weight must have shape {tuple(input.shape[:-1])} for input "

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from uncork.core.errors import UncorkError
-from uncork.nn._rows import Alpha, check_parameter, compute_dtype, output_dtype
+from uncork.nn._rows import Alpha, check_parameter, check_tensor, compute_dtype, output_dtype
 from uncork.nn._torch import torch
 from uncork.nn.transforms.deformed import log_on_support
 
@@ -79,6 +79,7 @@ def check_per_class(name: str, tensor: Tensor | None, classes: int, device: torc
     """One value per class, on the input's device."""
     if tensor is None:
         return
+    check_tensor(name, tensor)
     if tuple(tensor.shape) != (classes,):
         raise UncorkError(
             f"{name} must have one value per class, shape ({classes},), got {tuple(tensor.shape)}"
@@ -87,6 +88,7 @@ def check_per_class(name: str, tensor: Tensor | None, classes: int, device: torc
 
 
 def check_device(name: str, tensor: Tensor, device: torch.device) -> None:
+    check_tensor(name, tensor)
     if tensor.device != device:
         raise UncorkError(
             f"{name} is on {tensor.device} and input on {device}: move them to one device"

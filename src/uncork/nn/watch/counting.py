@@ -362,7 +362,7 @@ class Watch:
 
     def attach(self, trainer: Any) -> None:
         """Count during a transformers `Trainer`'s training; `trainer.log` takes the counts."""
-        if not hasattr(trainer, "add_callback"):
+        if isinstance(trainer, type) or not hasattr(trainer, "add_callback"):
             raise UncorkError(
                 f"attach takes a Trainer of transformers, got {type(trainer).__name__}: the layer "
                 "goes to Watch(layer); in a loop of your own call step() after each step, in "
