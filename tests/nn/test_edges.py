@@ -159,6 +159,22 @@ def test_modules_take_alpha_below_one():
     assert (unn.Entmax(0.5)(logits()) > 0).all()
 
 
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda value: F.entmax(logits(), value), "alpha must be finite and > 0, got 0.0"),
+        (lambda value: F.log_entmax(logits(), value), "alpha must be finite and > 0, got 0.0"),
+        (lambda value: F.alpha_relu(logits(), value), "alpha must be finite and > 1, got 0.0"),
+        (lambda value: F.normmax(logits(), value), "alpha must be finite and > 1, got 0.0"),
+        (lambda value: F.budget(logits(), value - 1), "budget must be finite and >= 0, got -1.0"),
+    ],
+)
+@pytest.mark.parametrize("form", [float, torch.tensor, lambda one: torch.tensor([1.5, one, 1.5])])
+def test_a_tensor_is_held_to_the_same_bounds_as_a_number(call, says, form):
+    with pytest.raises(UncorkError, match=says):
+        call(form(0.0))
+
+
 X, W, Y = torch.randn(2, 4), torch.randn(3, 4), torch.tensor([0, 2])
 
 
