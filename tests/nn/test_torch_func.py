@@ -76,8 +76,9 @@ def test_gradients_of_every_row_alone(name, reduction):
 def test_many_gradients_at_once_are_each_by_itself(name, reduction):
     def losses(x, w, b):
         made = LOSSES[name](
-            x, w, TARGET, linear_bias=b, reduction=reduction, z_loss=0.1, return_lse=True
-        )
+            x, w, TARGET, linear_bias=b, reduction=reduction, z_loss=0.1, softcap=5.0,
+            return_lse=True,
+        )  # fmt: skip
         return made.loss + made.lse
 
     given = (X, W, B)
@@ -97,19 +98,6 @@ def test_a_hessian_is_that_of_the_loss_of_logits():
         hessian(lambda w: F.linear_cross_entropy(X, w, TARGET))(W),
         hessian(lambda w: plain(X @ w.T, TARGET))(W),
     )
-
-
-@every_loss
-@pytest.mark.parametrize("reduction", ["none", "mean"])
-def test_gradients_in_a_batch_equal_one_after_the_other(name, reduction):
-    def loss(x, w, b):
-        made = LOSSES[name](
-            x, w, TARGET, linear_bias=b, reduction=reduction, return_lse=True, softcap=5.0
-        )
-        return torch.stack([made.loss.sum(), made.loss.sin().sum(), made.lse.sum()])
-
-    one_by_one = jacobian(loss, (X, W, B))
-    torch.testing.assert_close(jacobian(loss, (X, W, B), vectorize=True), one_by_one)
 
 
 @every_loss
@@ -143,9 +131,6 @@ def test_heads_are_trained_by_functional_calls(kind):
     torch.manual_seed(0)
     head = unn.heads.HEADS[kind](FEATURES, CLASSES, **({"components": 2} if mixes else {}))
     model = Loss(head).double()
-    torch.testing.assert_close(
-        *[jacobian(lambda x: model(x, TARGET), X, vectorize=fast) for fast in (True, False)]
-    )
     parameters = {name: value.detach() for name, value in model.named_parameters()}
 
     def loss(parameters, x, target):

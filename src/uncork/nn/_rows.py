@@ -36,19 +36,23 @@ def check_parameter(
     costs nothing: on a GPU the host would wait. A row's NaN is no error, and makes the row NaN.)"""
     bounds = {sign: bound for sign, bound in ((">=", at_least), (">", above)) if bound is not None}
     if not isinstance(value, Tensor):
-        numbers = [float(value)]
-    elif bounds and not value.is_floating_point():
+        number = float(value)
+        _check_bounds(number, name, bounds)
+        return number
+    if bounds and not value.is_floating_point():
         raise UncorkError(f"{name} must be a floating-point tensor, got dtype {value.dtype}")
-    else:
-        read = bounds and runs_eagerly_on_cpu(value)
-        known = value.detach()[~value.detach().isnan()] if read else value.new_empty(0)
-        numbers = [float(end) for end in known.aminmax()] if known.numel() else []
-    for number in numbers:
-        for sign, bound in bounds.items():
-            inside = number > bound if sign == ">" else number >= bound
-            if not inside or number == float("inf"):
-                raise UncorkError(f"{name} must be finite and {sign} {bound:g}, got {number!r}")
-    return value if isinstance(value, Tensor) else numbers[0]
+    if bounds and runs_eagerly_on_cpu(value):
+        known = value.detach()[~value.detach().isnan()]
+        for end in known.aminmax() if known.numel() else ():
+            _check_bounds(float(end), name, bounds)
+    return value
+
+
+def _check_bounds(number: float, name: str, bounds: dict[str, float]) -> None:
+    for sign, bound in bounds.items():
+        inside = number > bound if sign == ">" else number >= bound
+        if not inside or number == float("inf"):
+            raise UncorkError(f"{name} must be finite and {sign} {bound:g}, got {number!r}")
 
 
 def check_hint(k: int | None) -> None:

@@ -16,12 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from uncork.core.errors import UncorkError
 from uncork.nn._autograd import apply
-from uncork.nn._rows import (
-    are_transformed,
-    check_floating,
-    under_autocast,
-    without_autocast,
-)
+from uncork.nn._rows import are_transformed, check_floating, under_autocast, without_autocast
 from uncork.nn._torch import torch
 from uncork.nn.linear.problem import Shard, Wanted, check_softcap, logits
 from uncork.nn.linear.vocab_parallel import place_of
@@ -316,7 +311,7 @@ def rows_of(tensor: Tensor, part: slice) -> Tensor:
     if tensor.dim() < 3:
         return tensor[part]
     lead = tensor.shape[:-1]
-    which = torch.arange(math.prod(lead), device=tensor.device)[part]
+    which = torch.arange(*part.indices(math.prod(lead)), device=tensor.device)
     return tensor[torch.unravel_index(which, lead)]
 
 
