@@ -55,7 +55,7 @@ def _left_out(package: str, error: Exception) -> None:
         print(line, flush=True)
 
 
-def _named(name: str, package: str, path: str = "") -> str:
+def named(name: str, package: str, path: str = "") -> str:
     """The name, noted with its package's version and path."""
     version = torch.__version__ if package == "torch" else importlib.metadata.version(package)
     PATHS[name] = f"{package} {version}" + (f", {path}" if path else "")
@@ -73,17 +73,17 @@ def transforms() -> dict[str, Callable[[Tensor], Tensor]]:
             "entmax package, k = 100": lambda x: entmax.entmax15(x, k=100),
             "entmax package, bisection": lambda x: entmax.entmax_bisect(x, 1.5),
         }.items():
-            found[_named(name, "entmax")] = work
+            found[named(name, "entmax")] = work
     except Exception as error:
         _left_out("entmax", error)
     try:
         import adasplash
 
         if hasattr(adasplash, "triton_entmax_v2"):
-            name = _named("AdaSplash-2", "adasplash", "triton_entmax_v2")
+            name = named("AdaSplash-2", "adasplash", "triton_entmax_v2")
             found[name] = lambda x: adasplash.triton_entmax_v2(x, alpha=1.5)
         first = getattr(adasplash, "triton_entmax_v1", adasplash.triton_entmax)
-        found[_named("AdaSplash", "adasplash", "triton_entmax_v1")] = lambda x: first(x, alpha=1.5)
+        found[named("AdaSplash", "adasplash", "triton_entmax_v1")] = lambda x: first(x, alpha=1.5)
     except Exception as error:
         _left_out("adasplash", error)
     return found
@@ -96,7 +96,7 @@ def losses_of_logits() -> dict[str, Loss]:
     except Exception as error:
         _left_out("entmax", error)
         return {}
-    name = _named("entmax package, 1.5, k = 100", "entmax")
+    name = named("entmax package, 1.5, k = 100", "entmax")
     return {name: lambda z, t: entmax.entmax15_loss(z, t, k=100).mean()}
 
 
@@ -107,7 +107,7 @@ def linear_losses() -> dict[str, Loss]:
         return torch.nn.functional.cross_entropy((x @ w.T).float(), t)
 
     found: dict[str, Loss] = {}
-    found[_named("torch.compile", "torch", "cross_entropy(linear)")] = torch.compile(cross_entropy)
+    found[named("torch.compile", "torch", "cross_entropy(linear)")] = torch.compile(cross_entropy)
     for package, add in (
         ("torch's linear_cross_entropy", _add_torch),
         ("cut-cross-entropy", _add_cce),
@@ -134,7 +134,7 @@ def _add_torch(found: dict[str, Loss]) -> None:
     theirs: Any = getattr(torch.nn.functional, "linear_cross_entropy", None)
     if theirs is not None:
         options = torch.nn.LinearCrossEntropyOptions()
-        found[_named(name, "torch", "chunked")] = lambda x, w, t: theirs(x, w, t, options=options)
+        found[named(name, "torch", "chunked")] = lambda x, w, t: theirs(x, w, t, options=options)
         return
     try:
         work: Any = importlib.import_module("torch_2_13.linear_cross_entropy")
@@ -159,14 +159,14 @@ def _add_torch(found: dict[str, Loss]) -> None:
 def _add_cce(found: dict[str, Loss]) -> None:
     from cut_cross_entropy import linear_cross_entropy
 
-    found[_named("CCE", "cut-cross-entropy", "Triton")] = linear_cross_entropy
+    found[named("CCE", "cut-cross-entropy", "Triton")] = linear_cross_entropy
 
 
 def _add_liger(found: dict[str, Loss]) -> None:
     from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
 
     liger = LigerFusedLinearCrossEntropyLoss()
-    found[_named("Liger", "liger-kernel", "Triton")] = lambda x, w, t: liger(w, x, t)
+    found[named("Liger", "liger-kernel", "Triton")] = lambda x, w, t: liger(w, x, t)
 
 
 def _add_liger_cute(found: dict[str, Loss]) -> None:
@@ -175,9 +175,9 @@ def _add_liger_cute(found: dict[str, Loss]) -> None:
     from liger_kernel.ops.cutedsl.ops import fused_scaled_cross_entropy_sm90 as hopper
 
     apply = hopper.LigerFusedScaledCrossEntropySM90Function.apply
-    name = _named("Liger, Hopper (CuTe)", "liger-kernel", "cutedsl, sm_90, by token")
+    name = named("Liger, Hopper (CuTe)", "liger-kernel", "cutedsl, sm_90, by token")
     found[name] = lambda x, w, t: _first(apply(x, w, t, 1.0, -100, 1, False)).mean()
-    name = _named("Liger, Hopper (CuTe), mean", "liger-kernel", "cutedsl, sm_90, all logits kept")
+    name = named("Liger, Hopper (CuTe), mean", "liger-kernel", "cutedsl, sm_90, all logits kept")
     found[name] = lambda x, w, t: _first(whole.liger_fused_linear_cross_entropy_sm90(x, w, t))
 
 
@@ -186,7 +186,7 @@ def _add_liger_tile(found: dict[str, Loss]) -> None:
     from liger_kernel.ops.cutile.ops import fused_linear_cross_entropy as hopper
 
     function: Any = hopper.LigerFusedLinearCrossEntropyFunction
-    name = _named("Liger, Hopper (cuTile)", "liger-kernel", "cuTile, sm_90")
+    name = named("Liger, Hopper (cuTile)", "liger-kernel", "cuTile, sm_90")
     found[name] = lambda x, w, t: _first(function.apply(x, w, t))
 
 
@@ -202,7 +202,19 @@ def _add_quack(found: dict[str, Loss]) -> None:
         rows = 8192 if x.shape[1] == 4096 else 4096
         return _first(theirs(x, w, t, chunk_size=rows, tuned=False))
 
-    found[_named("quack", "quack-kernels", "CuTe, the path it chooses, not autotuned")] = loss
+    found[named("quack", "quack-kernels", "CuTe, the path it chooses, not autotuned")] = loss
+
+
+def linear_divergences(beta: float, teacher: Tensor, head: Tensor) -> dict[str, Loss]:
+    """(hidden states, weight) → the mean divergence from a teacher with a head of its own: with β
+    0 and 1 those of Kullback and Leibler, between them the JSD."""
+    try:
+        from liger_kernel.transformers import LigerFusedLinearJSD
+    except Exception as error:
+        _left_out("liger-kernel", error)
+        return {}
+    theirs = LigerFusedLinearJSD(jsd_beta=beta)
+    return {named("Liger", "liger-kernel", "JSD"): lambda x, w: theirs(x, w, teacher, head)}
 
 
 def _add_entmax(found: dict[str, Loss]) -> None:

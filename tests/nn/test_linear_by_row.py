@@ -405,13 +405,6 @@ EVERY_FORM = [
 
 
 @pytest.mark.parametrize("function", EVERY_FORM)
-def test_second_derivatives_are_refused_and_not_left_out(function):
-    x, w, _, target = made()
-    with pytest.raises(UncorkError, match="first derivatives only"):
-        torch.autograd.grad(function(x, w, target), x, create_graph=True)
-
-
-@pytest.mark.parametrize("function", EVERY_FORM)
 def test_without_gradients_none_are_made(function, monkeypatch):
     x, w, _, target = made()
     expected = function(x, w, target)

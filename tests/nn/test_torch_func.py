@@ -5,12 +5,19 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch.autograd.functional import jacobian  # noqa: E402
-from torch.func import functional_call, grad, hessian, jvp, vmap  # noqa: E402
+from torch.func import (  # noqa: E402
+    functional_call,
+    grad,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    vmap,
+)
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 import uncork.nn as unn  # noqa: E402
 import uncork.nn.functional as F  # noqa: E402
-from uncork import UncorkError  # noqa: E402
 
 ROWS, FEATURES, CLASSES = 6, 4, 9
 LOSSES = {
@@ -169,14 +176,76 @@ def test_a_trace_of_a_heads_loss_holds_for_other_rows(kind):
     torch.testing.assert_close(gradient(*others), grad(loss)(*others))
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda w: F.linear_log_prob(X, w, TARGET.clamp(min=0), alpha=1.5).sum(),
-        lambda w: F.linear_distillation_loss(X, w, drawn(ROWS, CLASSES)),
-    ],
-)
-def test_what_has_no_other_way_says_so(function):
-    for transform in (grad(function), lambda w: jacobian(function, w, vectorize=True)):
-        with pytest.raises(UncorkError, match="compute these from logits"):
-            transform(W)
+TEACHER, LOGITS = drawn(ROWS, 3), drawn(ROWS, CLASSES)
+BEST = LOGITS.topk(3)
+OF_ROWS = {
+    "log p": lambda x, w: F.linear_log_prob(x, w, TARGET),
+    "log p and entropy": lambda x, w: sum(
+        F.linear_log_prob(x, w, TARGET, linear_bias=B, return_entropy=True, temperature=0.7)
+    ),
+    "sparse policy": lambda x, w: sum(  # probabilities, since log p may be −inf
+        one.exp() for one in F.linear_log_prob(x, w, TARGET, return_entropy=True, alpha=1.5)
+    ),
+    "near 1": lambda x, w: F.linear_log_prob(x, w, TARGET, alpha=1.1, softcap=4.0).exp(),
+    **{
+        f"{divergence}, {how}": lambda x, w, divergence=divergence, given=given: (
+            F.linear_distillation_loss(
+                x, w, **given, divergence=divergence, beta=0.3, temperature=1.7, reduction="none"
+            )
+        )
+        for divergence in ("kl", "reverse_kl", "jsd")
+        for how, given in {
+            "logits": {"teacher": LOGITS},
+            "its own head": {"teacher": TEACHER, "teacher_weight": drawn(CLASSES, 3)},
+            "top k": {"teacher": BEST.values, "teacher_classes": BEST.indices},
+        }.items()
+        if (divergence, how) != ("reverse_kl", "top k")
+    },
+}
+of_rows = pytest.mark.parametrize("values", OF_ROWS.values(), ids=OF_ROWS)
+
+
+@of_rows
+def test_values_of_rows_have_derivatives_of_every_mode(values):
+    expected = jacobian(values, (X, W))
+    for batched in (jacobian(values, (X, W), vectorize=True), jacrev(values, (0, 1))(X, W)):
+        torch.testing.assert_close(batched, expected)
+    torch.testing.assert_close(jacfwd(values, (0, 1))(X, W), expected)
+    along = drawn(1, CLASSES, FEATURES)[0]
+    value, slope = jvp(lambda w: values(X, w), (W,), (along,))
+    torch.testing.assert_close(value, values(X, W))
+    torch.testing.assert_close(slope, (expected[1] * along).sum((-1, -2)))
+
+
+@of_rows
+def test_values_of_rows_have_second_derivatives(values):
+    weight = (torch.randn(3, FEATURES, dtype=torch.float64) + W[:3]).requires_grad_()
+
+    def total(w):
+        return values(X, torch.cat([w, W[3:]])).square().sum()
+
+    assert torch.autograd.gradgradcheck(total, weight)
+    torch.testing.assert_close(
+        hessian(total)(weight), torch.autograd.functional.hessian(total, weight)
+    )
+
+
+@of_rows
+def test_a_trace_of_values_of_rows_holds_for_others(values):
+    traced = make_fx(grad(lambda x, w: values(x, w).sum(), (0, 1)))(X, W)
+    others = X.flip(0) + 1, 2 * W
+    torch.testing.assert_close(traced(*others), jacobian(lambda *a: values(*a).sum(), others))
+
+
+def test_a_batch_of_teachers():
+    def loss(w, teacher, head):
+        return F.linear_distillation_loss(X, w, teacher, teacher_weight=head, divergence="jsd")
+
+    teachers, heads = drawn(2, ROWS, 3), drawn(2, CLASSES, 3)
+    many = vmap(grad(loss), (None, 0, 0))(W, teachers, heads)
+    for slope, teacher, head in zip(many, teachers, heads, strict=True):
+        torch.testing.assert_close(slope, jacobian(lambda w: loss(w, teacher, head), W))  # noqa: B023
+    torch.testing.assert_close(
+        vmap(loss, (None, None, 0))(W, teachers[0], heads),
+        torch.stack([loss(W, teachers[0], head) for head in heads]),
+    )

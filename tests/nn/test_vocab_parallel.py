@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import uncork.nn.functional as F  # noqa: E402
+from uncork import UncorkError  # noqa: E402
 from uncork.nn.linear import vocab_parallel  # noqa: E402
 
 from .process_groups import in_processes, needs_gloo  # noqa: E402
@@ -77,7 +78,7 @@ def work(rank):
                 torch.testing.assert_close(gradients, (truth[0], truth[1][mine], truth[2][mine]))
         for check in (
             beside, by_row, autocast, learned_tau, compiled, padded, ruled_out, not_a_number,
-            ignored,
+            all_logits_at_once, ignored,
         ):  # fmt: skip
             name, option = check.__name__, "plain"
             check(x, w, mine, target)
@@ -212,6 +213,22 @@ def not_a_number(x, w, mine, target):
                 )  # fmt: skip
                 assert got.log_prob.isnan().all(), (value, place, alpha)
                 assert got.entropy.isnan().all(), (value, place, alpha)
+
+
+def all_logits_at_once(x, w, mine, target):
+    """Nobody has them."""
+    own = w[mine].clone().requires_grad_()
+    for loss in (
+        lambda w: vocab_parallel.vocab_parallel_loss("entmax", x, w, target),
+        lambda w: F.linear_log_prob(
+            x, w, target, alpha=1.5, group=torch.distributed.group.WORLD
+        ).exp().sum(),
+    ):  # fmt: skip
+        value = loss(own)
+        with pytest.raises(UncorkError, match="first derivatives only"):
+            torch.autograd.grad(value, own, create_graph=True)
+        with pytest.raises(UncorkError, match="first derivatives only"):
+            torch.func.grad(loss)(own)
 
 
 def ignored(x, w, mine, target):

@@ -34,6 +34,7 @@ from uncork.nn.linear.problem import (
     check_classes,
     logits,
     one_value,
+    refuse_shard,
     upstream_of,
     with_level_weights,
 )
@@ -136,7 +137,8 @@ Output = tuple[Tensor, Tensor | None, Tensor | None]  # loss, lse, predicted
 def _apply(tensors: LinearTensors, reduction: str, options: LinearOptions) -> Output:
     """Loss of rows input @ weightᵀ + bias, () or, with reduction "none", (N), and what else was
     asked for, (N) each."""
-    if options.shard is None and _seen_through(tensors):
+    if _seen_through(tensors):
+        refuse_shard(options.shard)
         return _at_once(tensors, reduction, options)
     wanted = Wanted(*(_asked(leaf) for leaf in tensors[:4]))
     # What may be differentiated by row is known in backward only.
@@ -244,8 +246,7 @@ def _differentiable(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> l
     """Gradients that can be differentiated again, or of many losses at once: by way of all logits
     and by torch's own means."""
     again = torch.is_grad_enabled()
-    if ctx.options.shard is not None:
-        raise UncorkError("a vocabulary-parallel loss has first derivatives only")
+    refuse_shard(ctx.options.shard)
     tensors = _saved(ctx)
     target, class_weight = tensors.target, tensors.class_weight
     with torch.enable_grad():

@@ -5,20 +5,29 @@ logits, hands the derivative on to hidden states, weight and bias, and lets proc
 classes out. `log_prob` and `distillation` are objectives.
 
 Where one number is asked for, gradients are made together with it, in one pass. Where a value for
-every row is, they are made in backward, from the logits once more.
+every row is, they are made in backward, from the logits once more. To differentiate twice, and
+under torch.func, all rows are computed at once, by torch's own means.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from uncork.core.errors import UncorkError
 from uncork.nn._autograd import apply
-from uncork.nn._rows import are_transformed, check_floating, under_autocast, without_autocast
+from uncork.nn._rows import (
+    are_transformed,
+    check_floating,
+    is_traced,
+    under_autocast,
+    without_autocast,
+)
 from uncork.nn._torch import torch
-from uncork.nn.linear.problem import Shard, Wanted, check_softcap, logits
+from uncork.nn.linear.in_blocks import apart
+from uncork.nn.linear.problem import Shard, Wanted, check_softcap, logits, refuse_shard
 from uncork.nn.linear.vocab_parallel import place_of
 from uncork.nn.losses.specification import check_device, check_per_class
 from uncork.nn.transforms.entmax import Entmax
@@ -74,6 +83,10 @@ class Objective(Protocol):
         ...
 
     def __call__(self, z: Tensor, rows: tuple[Tensor, ...], holders: Holders) -> Block: ...
+
+    def at_once(self, z: Tensor, rows: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The same values, (N) each, of all rows of logits z (N, C), to be differentiated."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -182,20 +195,23 @@ def _apply(
     check_temperature(temperature)
     call = Call(objective, softcap, float(temperature), given.shard)
     leaves: tuple[Tensor | None, ...] = given[:3]
-    _refuse_transforms(upstream, *leaves, *rows)
+    held = vars(objective).values()  # a teacher's head
+    if is_traced() or are_transformed(upstream, *leaves, *rows, *held):
+        return _at_once(call, leaves, rows, upstream)
     if not torch.is_grad_enabled():  # which the function could not see: it would make gradients
         leaves = tuple(None if leaf is None else leaf.detach() for leaf in leaves)
     made: Tensor = _ByRow.apply(call, upstream, *leaves, *rows)
     return made
 
 
-def _refuse_transforms(*tensors: Tensor | None) -> None:
-    if are_transformed(*tensors):
-        raise UncorkError(
-            "torch.func, forward mode and batched gradients do not go through log-probabilities "
-            "with entropies, a temperature or alpha, nor through distillation: compute these from "
-            "logits"
-        )
+def _at_once(
+    call: Call, leaves: Sequence[Any], rows: tuple[Tensor, ...], upstream: Tensor | None
+) -> Tensor:
+    """The same from all logits, by torch's own means, through which its transforms go."""
+    refuse_shard(call.shard)
+    z = logits(*leaves, call.softcap) / call.temperature
+    values = call.objective.at_once(z, tuple(rows_of(one, slice(None)) for one in rows))
+    return torch.stack(values) if upstream is None else torch.dot(values[0], upstream)
 
 
 class _Gradients(NamedTuple):
@@ -234,14 +250,17 @@ class _ByRow(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        if torch.is_grad_enabled():  # `once_differentiable` would say so only where grad asks
-            raise UncorkError(
-                "log-probabilities with entropies, a temperature or alpha, and distillation, have "
-                "first derivatives only: leave create_graph out, or compute from logits"
-            )
-        _refuse_transforms(grad)
         upstream, input, weight, bias, *rows = ctx.saved_tensors
-        if ctx.ready is not None:
+        made: list[Tensor | None]
+        again = torch.is_grad_enabled()  # to be differentiated again
+        if again or are_transformed(grad):  # or of many losses at once, batched
+            with torch.enable_grad():
+                leaves = apart((input, weight, bias), ctx.wanted[:3])
+                value = _at_once(ctx.call, leaves, tuple(rows), upstream)
+            asked = [one for one, wanted in zip(leaves, ctx.wanted, strict=False) if wanted]
+            found = iter(torch.autograd.grad(value, asked, grad, create_graph=again))
+            made = [next(found) if wanted else None for wanted in ctx.wanted[:3]]
+        elif ctx.ready is not None:
             gradients, ctx.ready = ctx.ready, None
             made = [None if one is None else one.mul_(grad) for one in gradients]
         else:
@@ -341,5 +360,5 @@ class Softmax:
 
 
 def times(p: Tensor, values: Tensor) -> Tensor:
-    """p · values, 0 where p is, whatever the value."""
-    return torch.where(p == 0, 0.0, p * values)
+    """p · values, 0 where p is, whatever the value; and so are its derivatives."""
+    return p * torch.where(p == 0, 0.0, values)

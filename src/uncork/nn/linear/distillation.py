@@ -25,6 +25,7 @@ from uncork.core.errors import UncorkError
 from uncork.nn._rows import check_tensor
 from uncork.nn._torch import torch
 from uncork.nn.linear.by_row import (
+    Alone,
     Block,
     Holders,
     Softmax,
@@ -197,10 +198,27 @@ class Distillation:
 
     def __call__(self, z: Tensor, rows: tuple[Tensor, ...], holders: Holders) -> Block:
         student = Softmax(z, holders)
-        teacher = Softmax(self._logits(z, rows, holders) / self.temperature, holders)
+        teacher = self._of_teacher(z, rows, holders)
         if self.divergence == "kl":
             return _Forward(student, teacher, holders)
         return _Reverse(student, teacher, holders, self.beta if self.divergence == "jsd" else 1.0)
+
+    def at_once(self, z: Tensor, rows: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        teacher = self._of_teacher(z, rows, Alone(z.shape[-1]))
+        t, log_t, log_p = teacher.p, teacher.log_p, torch.log_softmax(z, -1)
+        if self.divergence == "kl":
+            return (times(t, log_t - log_p).sum(-1),)
+        p = torch.where(teacher.none.unsqueeze(-1), 0.0, log_p.exp())
+        if self.divergence == "reverse_kl":
+            return (times(p, log_p - log_t).sum(-1),)
+        nothing = (log_p == -math.inf) & (log_t == -math.inf)  # whose mixture has no derivative
+        log_p, log_t = (torch.where(nothing, 0.0, one) for one in (log_p, log_t))
+        log_m = torch.logaddexp(log_t + math.log(self.beta), log_p + math.log1p(-self.beta))
+        of_t, of_p = times(t, log_t - log_m).sum(-1), times(p, log_p - log_m).sum(-1)
+        return (self.beta * of_t + (1 - self.beta) * of_p,)
+
+    def _of_teacher(self, z: Tensor, rows: tuple[Tensor, ...], holders: Holders) -> Softmax:
+        return Softmax(self._logits(z, rows, holders) / self.temperature, holders)
 
     def _logits(self, z: Tensor, rows: tuple[Tensor, ...], holders: Holders) -> Tensor:
         """The teacher's, shaped like z."""

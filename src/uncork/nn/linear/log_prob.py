@@ -29,7 +29,7 @@ from uncork.nn.linear.by_row import (
 from uncork.nn.linear.problem import check_classes
 from uncork.nn.losses.specification import LinearArguments, Reduction, check_device, loss_named
 from uncork.nn.transforms.deformed import log_on_support, slopes
-from uncork.nn.transforms.entmax import LEAST_ALPHA_BY_P, log_near_1
+from uncork.nn.transforms.entmax import LEAST_ALPHA_BY_P, entmax, log_entmax, log_near_1
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -150,6 +150,14 @@ class LogProb:
         if self.alpha == 1:
             return _SoftmaxBlock(z, at, counted, holders, self.entropy)
         return _EntmaxBlock(z, at, counted, holders, self.entropy, self.alpha)
+
+    def at_once(self, z: Tensor, rows: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        index, counted = rows
+        log_p = log_entmax(z, self.alpha)
+        values: tuple[Tensor, ...] = (log_p.gather(-1, index.unsqueeze(-1)).squeeze(-1),)
+        if self.entropy:
+            values += (-times(entmax(z, self.alpha), log_p).sum(-1),)
+        return tuple(torch.where(counted, value, 0.0) for value in values)
 
 
 class Place:

@@ -31,6 +31,15 @@ class Shard:
     group: Any  #: a torch.distributed process group, or None for all processes
 
 
+def refuse_shard(shard: Shard | None) -> None:
+    """Of what takes all logits at once."""
+    if shard is not None:
+        raise UncorkError(
+            "where processes share the classes out there are first derivatives only, one loss at a "
+            "time: leave create_graph, batched gradients, torch.func and forward mode out"
+        )
+
+
 @dataclass(frozen=True)
 class LinearOptions:
     """A linear loss but for its tensors."""
