@@ -209,7 +209,8 @@ def _at_once(
 ) -> Tensor:
     """The same from all logits, by torch's own means, through which its transforms go."""
     refuse_shard(call.shard)
-    z = logits(*leaves, call.softcap) / call.temperature
+    input, weight, bias = leaves
+    z = logits(input, weight, bias, call.softcap) / call.temperature
     values = call.objective.at_once(z, tuple(rows_of(one, slice(None)) for one in rows))
     return torch.stack(values) if upstream is None else torch.dot(values[0], upstream)
 
