@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 
 import uncork.nn as unn  # noqa: E402
 import uncork.nn.functional as F  # noqa: E402
+from uncork import UncorkError  # noqa: E402
 from uncork.nn.linear import blocks  # noqa: E402
 
 from .test_linear_losses import FUSED, compiling, gradients, made  # noqa: E402
@@ -147,6 +148,35 @@ def test_token_weights_are_those_of_rows(name, reduction):
     torch.testing.assert_close(
         gradients(mine, (x, w, b), upstream), gradients(truth, (x, w, b), upstream)
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ignore_index": 1.5}, "ignore_index must be an integer"),
+        ({"target": torch.ones(7, dtype=torch.bool)}, "target must be class indices"),
+        ({"z_loss": torch.tensor(0.1, requires_grad=True)}, "z_loss must be"),
+        ({"z_loss": None}, "z_loss must be"),
+        ({"label_smoothing": torch.tensor(0.1, requires_grad=True)}, "label_smoothing must be"),
+        ({"linear_weight": [1.0]}, "linear_weight must be a torch.Tensor"),
+        ({"linear_weight": torch.ones(3, 2, 5, dtype=torch.float64), "target": [1]}, "target must"),
+    ],
+)
+def test_what_is_no_number_or_no_class_is_named(change, message):
+    x, w, _, target = made()
+    with pytest.raises((UncorkError, TypeError), match=message):
+        F.linear_cross_entropy(**{"input": x, "linear_weight": w, "target": target, **change})
+
+
+@every_loss
+def test_tensors_without_values_have_losses_without_values(name):
+    from torch._subclasses import FakeTensorMode
+
+    fused, _, parameters = FUSED[name]
+    with FakeTensorMode():
+        x, w = torch.randn(4, 3, requires_grad=True), torch.randn(5, 3, requires_grad=True)
+        loss = fused(x, w, torch.zeros(4, dtype=torch.long), **parameters)
+        assert torch.autograd.grad(loss, w)[0].shape == (5, 3)
 
 
 @every_loss

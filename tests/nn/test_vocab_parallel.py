@@ -129,7 +129,7 @@ def by_row(x, w, mine, target):
         more = {} if mine == slice(None) else world
         return F.linear_distillation_loss(x, w, **given, divergence=divergence, **more)
 
-    cases = [(likelihood,)] + [(policy, alpha) for alpha in (1.0, 1.5, 3.0)]
+    cases = [(likelihood,)] + [(policy, alpha) for alpha in (1.0, 1.5, 3.0, 5.0)]
     cases += [(student, how, "jsd") for how in ("logits", "hidden", "top k")]
     cases += [(student, "logits", "kl"), (student, "hidden", "reverse_kl")]
     for function, *given in cases:
@@ -241,6 +241,21 @@ def ignored(x, w, mine, target):
 @needs_gloo
 def test_two_processes_agree_with_one(tmp_path):
     in_processes(work, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ({"first_class": 2}, "given together"),
+        ({"classes": 9}, "given together"),
+        ({"first_class": -1, "classes": 9}, "do not fit"),
+        ({"first_class": 5, "classes": 9}, "do not fit"),
+    ],
+)
+def test_a_place_that_cannot_be_is_refused(place, message):
+    x, w, target = torch.ones(2, 3), torch.ones(5, 3), torch.zeros(2, dtype=torch.long)
+    with pytest.raises(UncorkError, match=message):
+        vocab_parallel.vocab_parallel_loss("softmax", x, w, target, **place)
 
 
 def test_an_unknown_loss_is_named():

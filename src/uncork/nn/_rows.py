@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -53,6 +53,17 @@ def _check_bounds(number: float, name: str, bounds: dict[str, float]) -> None:
         inside = number > bound if sign == ">" else number >= bound
         if not inside or number == float("inf"):
             raise UncorkError(f"{name} must be finite and {sign} {bound:g}, got {number!r}")
+
+
+def check_number(value: float, name: str, expected: str, inside: Callable[[float], bool]) -> None:
+    """A number, or a tensor of one that is not to be learned: it would not be."""
+    fits = not (isinstance(value, Tensor) and value.requires_grad)
+    try:
+        fits = fits and bool(inside(value))
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # no number, or several
+        fits = False
+    if not fits:
+        raise UncorkError(f"{name} must be {expected}, got {value!r}")
 
 
 def check_hint(k: int | None) -> None:

@@ -21,15 +21,24 @@ from uncork.nn._autograd import apply
 from uncork.nn._rows import (
     are_transformed,
     check_floating,
+    check_number,
     is_traced,
     under_autocast,
     without_autocast,
 )
 from uncork.nn._torch import torch
 from uncork.nn.linear.in_blocks import apart
-from uncork.nn.linear.problem import Shard, Wanted, check_softcap, logits, refuse_shard
-from uncork.nn.linear.vocab_parallel import place_of
-from uncork.nn.losses.specification import check_device, check_per_class
+from uncork.nn.linear.problem import (
+    Shard,
+    Wanted,
+    check_softcap,
+    check_weight,
+    logits,
+    refuse_shard,
+    shard_of,
+)
+from uncork.nn.losses.specification import check_beside, check_per_class
+from uncork.nn.transforms.deformed import along_simplex
 from uncork.nn.transforms.entmax import Entmax
 from uncork.nn.transforms.sharded import refuse_linear
 from uncork.nn.transforms.threshold import shifted
@@ -56,6 +65,9 @@ class Alone:
     def probabilities(self, z: Tensor, alpha: float) -> Tensor:
         p: Tensor = apply(Entmax, z, alpha)
         return p
+
+    def along_simplex(self, p: Tensor, along: Tensor, alpha: float) -> Tensor:
+        return along_simplex(p, along, alpha)
 
 
 Holders = Alone | Together
@@ -120,19 +132,14 @@ def layer(
     """The arguments of a function of a layer. Without `group`, and the two numbers, one process has
     all classes."""
     check_floating(input)
-    check_floating(weight, name)
     refuse_linear("input", input)
-    refuse_linear(name, weight)
-    if first_class is not None and group is None and classes is None:
-        raise UncorkError("first_class goes with classes, how many there are in all, or group")
-    if weight.dim() != 2 or 0 in weight.shape:
-        raise UncorkError(f"{name} must be (classes, features), got shape {tuple(weight.shape)}")
+    check_weight(weight, name)
     if input.dim() == 0 or input.shape[-1] != weight.shape[1]:
         raise UncorkError(
             f"hidden states {tuple(input.shape)} and {name} {tuple(weight.shape)} do not fit: "
             "(..., d) and (classes, d) are expected"
         )
-    check_device(name, weight, input.device)
+    check_beside(name, weight, input.device)
     check_per_class(name.replace("weight", "bias"), bias, len(weight), input.device)
     device = input.device.type
     if under_autocast(device) and input.dtype != torch.float64:
@@ -144,17 +151,13 @@ def layer(
             "compute under torch.autocast"
         )
     shard = None
-    if group is not None or classes is not None:
-        if first_class is None or classes is None:
-            first_class, classes = place_of(weight, group)
-        shard = Shard(first_class, classes, group)
+    if not (group is None and first_class is None and classes is None):
+        shard = shard_of(weight, name, first_class, classes, group)
     return Layer(input.reshape(-1, input.shape[-1]), weight, bias, shard)
 
 
 def check_temperature(temperature: float) -> None:
-    learned = isinstance(temperature, Tensor) and temperature.requires_grad  # it would not learn
-    if learned or not 0 < temperature < math.inf:
-        raise UncorkError(f"temperature must be a positive number, got {temperature!r}")
+    check_number(temperature, "temperature", "a positive number", lambda t: 0 < t < math.inf)
 
 
 def by_row(
@@ -244,14 +247,18 @@ class _ByRow(torch.autograd.Function):
         values, gradients = compute(
             call, input, weight, bias, rows, above, wanted if early else None
         )
-        ctx.save_for_backward(upstream, input, weight, bias, *rows)
+        # A teacher's rows may be from inference mode, which autograd does not keep.
+        ctx.unsaved = [one if one.is_inference() else None for one in rows]
+        saved = [None if one.is_inference() else one for one in rows]
+        ctx.save_for_backward(upstream, input, weight, bias, *saved)
         ctx.call, ctx.wanted = call, wanted
         ctx.ready = gradients if early else None
         return values if upstream is None else torch.dot(values[0], upstream)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        upstream, input, weight, bias, *rows = ctx.saved_tensors
+        upstream, input, weight, bias, *saved = ctx.saved_tensors
+        rows = [one if kept is None else kept for one, kept in zip(saved, ctx.unsaved, strict=True)]
         made: list[Tensor | None]
         again = torch.is_grad_enabled()  # to be differentiated again
         if again or are_transformed(grad):  # or of many losses at once, batched

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from uncork.core.errors import UncorkError
-from uncork.nn._rows import check_tensor
+from uncork.nn._rows import check_number, check_tensor
 from uncork.nn._torch import torch
 from uncork.nn.linear.by_row import (
     Alone,
@@ -30,6 +30,7 @@ from uncork.nn.linear.by_row import (
     Holders,
     Softmax,
     by_row,
+    check_temperature,
     layer,
     reduced_by,
     times,
@@ -38,10 +39,11 @@ from uncork.nn.linear.problem import (
     check_classes,
     check_softcap,
     check_token_weight,
+    check_weight,
     divided,
     logits,
 )
-from uncork.nn.losses.specification import Reduction, check_device
+from uncork.nn.losses.specification import Reduction, check_beside, check_indices
 
 Tensor = torch.Tensor
 Divergence = Literal["kl", "reverse_kl", "jsd"]
@@ -102,14 +104,13 @@ def linear_distillation_loss(
     tensors |= {name: value for name, value in optional.items() if value is not None}
     for name, value in tensors.items():
         check_tensor(name, value)
+    check_weight(linear_weight, "linear_weight")
     Reduction(reduction=reduction).check(len(linear_weight), input.device)
     if divergence not in ("kl", "reverse_kl", "jsd"):
         raise UncorkError(f"divergence must be 'kl', 'reverse_kl' or 'jsd', got {divergence!r}")
-    if divergence == "jsd" and not 0 < beta < 1:
-        raise UncorkError(
-            f"beta must be above 0 and below 1, got {beta!r}: where others take 0 and 1, give "
-            "divergence='kl' and 'reverse_kl'"
-        )
+    if divergence == "jsd":
+        expected = "above 0 and below 1 (where others take these, give 'kl' and 'reverse_kl')"
+        check_number(beta, "beta", expected, lambda share: 0 < share < 1)
     if divergence == "reverse_kl" and teacher_classes is not None:
         raise UncorkError(
             "reverse_kl is infinite where the teacher has k classes only: take 'kl' or 'jsd'"
@@ -117,9 +118,10 @@ def linear_distillation_loss(
     if teacher_bias is not None and teacher_weight is None:
         raise UncorkError("teacher_bias goes with teacher_weight: a teacher's logits have it in")
     check_token_weight(token_weight, input, reduction)
-    check_softcap(teacher_softcap)
+    check_softcap(teacher_softcap, "teacher_softcap")
+    check_temperature(temperature)
     given = layer(input, linear_weight, linear_bias, group, first_class, classes)
-    check_device("teacher", teacher, input.device)
+    check_beside("teacher", teacher, input.device)
     rows, shared = _teacher(
         input, linear_weight, teacher, teacher_weight, teacher_bias, teacher_classes
     )
@@ -176,10 +178,10 @@ def _teacher(
     flat = teacher.reshape(math.prod(lead), width)
     if classes is None:
         return (flat,), (None, None)
-    if classes.shape != teacher.shape or classes.is_floating_point():
+    check_indices("teacher_classes", classes)
+    if classes.shape != teacher.shape:
         raise UncorkError(
-            f"teacher_classes must be class indices of shape {tuple(teacher.shape)}, got "
-            f"{classes.dtype} {tuple(classes.shape)}"
+            f"teacher_classes must have shape {tuple(teacher.shape)}, got {tuple(classes.shape)}"
         )
     return (flat, classes.reshape(flat.shape).long()), (None, None)
 

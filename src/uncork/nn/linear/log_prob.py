@@ -27,7 +27,14 @@ from uncork.nn.linear.by_row import (
     times,
 )
 from uncork.nn.linear.problem import check_classes
-from uncork.nn.losses.specification import LinearArguments, Reduction, check_device, loss_named
+from uncork.nn.losses.specification import (
+    LinearArguments,
+    Reduction,
+    check_beside,
+    check_indices,
+    ignored_class,
+    loss_named,
+)
 from uncork.nn.transforms.deformed import log_on_support, slopes
 from uncork.nn.transforms.entmax import LEAST_ALPHA_BY_P, entmax, log_entmax, log_near_1
 
@@ -107,23 +114,24 @@ def linear_log_prob(
     check_parameter(alpha, at_least=1.0)
     check_temperature(temperature)
     check_tensor("input", input)
-    check_tensor("target", target)
-    if target.is_floating_point() or target.shape != input.shape[:-1]:
+    check_indices("target", target)
+    if target.shape != input.shape[:-1]:
         raise UncorkError(
             f"target must be class indices of shape {tuple(input.shape[:-1])} for input "
-            f"{tuple(input.shape)}, got {target.dtype} {tuple(target.shape)}"
+            f"{tuple(input.shape)}, got {tuple(target.shape)}"
         )
-    check_device("target", target, input.device)
+    check_beside("target", target, input.device)
+    ignored = ignored_class(-100 if ignore_index is None else ignore_index)
     given = layer(input, linear_weight, linear_bias, group, first_class, classes)
     if alpha == 1 and temperature == 1 and not return_entropy:  # which has kernels
         made = linear_loss(
             loss_named("softmax"), (1.0,), input, linear_weight, target,
-            Reduction(None, ignore_index, "none"), LinearArguments(linear_bias, softcap),
+            Reduction(None, ignored, "none"), LinearArguments(linear_bias, softcap),
             given.shard,
         )  # fmt: skip
         return -made.loss
     index = target.reshape(-1).long()
-    counted = index != ignore_index
+    counted = index != ignored
     index = torch.where(counted, index, 0)
     total = len(linear_weight) if given.shard is None else given.shard.classes
     check_classes(index, total)
@@ -229,8 +237,10 @@ class _EntmaxBlock:
 
     def gradient(self, above: tuple[Tensor, ...]) -> Tensor:
         """(diag(s) − s sᵀ/Σs) times the derivative by p, s = p^{2−α}; 0 where p_y is."""
-        s = slopes(self.p, self.alpha)
         there = self.counted & (self.log_p > -math.inf)
+        if self.alpha > 2:
+            return self.holders.along_simplex(self.p, self._by_p(above, there), self.alpha)
+        s = slopes(self.p, self.alpha)
         # s/p of the target in one power: 1/p is infinite where p is near the smallest number.
         slope = torch.where(there, (1 - self.alpha) * self.log_p, 0.0).exp()
         at_target = torch.where(there, above[0] * slope, 0.0)
@@ -242,3 +252,12 @@ class _EntmaxBlock:
         sums = torch.stack([pushed.sum(-1, keepdim=True), s.sum(-1, keepdim=True)])
         total, mass = self.holders.reduced(sums, "SUM")
         return pushed - s * (total / torch.where(mass == 0, 1.0, mass))
+
+    def _by_p(self, above: tuple[Tensor, ...], there: Tensor) -> Tensor:
+        """The derivative by p: 1/p of the target, −log p − 1 of the entropy."""
+        made = torch.zeros_like(self.p)
+        if len(above) > 1:
+            second = torch.where(self.counted, above[1], 0.0).unsqueeze(-1)
+            made = -second * torch.where(self.p > 0, log_on_support(self.p) + 1, 0.0)
+        at_target = above[0] * torch.where(there, -self.log_p, 0.0).exp()
+        return self.at.add(made, torch.where(there, at_target, 0.0))

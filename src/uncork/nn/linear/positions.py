@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from uncork.core.errors import UncorkError
+from uncork.nn._rows import check_tensor
 from uncork.nn._torch import torch
 from uncork.nn.linear.autograd import linear_loss
 from uncork.nn.linear.problem import row_weights, with_level_weights
@@ -51,12 +52,17 @@ def loss_at_positions(
             f"linear_weight must have classes, positions and features, got shape "
             f"{tuple(linear_weight.shape)}"
         )
+    if how.ignore_index is None:  # as torch's linear_cross_entropy has it
+        how = how._replace(ignore_index=-100)
     how.check(classes, input.device)  # each position is summed, whatever the reduction
+    check_tensor("target", target)
     dense = target.is_floating_point()
     expected = (len(input), classes, *places) if dense else (len(input), *places)
     if tuple(target.shape) != expected:
         raise UncorkError(f"target must have shape {expected}, got {tuple(target.shape)}")
     bias = linear.linear_bias
+    if bias is not None:
+        check_tensor("linear_bias", bias)
     if bias is not None and tuple(bias.shape) != (classes, *places):
         raise UncorkError(
             f"linear_bias must have shape {(classes, *places)}, got {tuple(bias.shape)}"
@@ -66,8 +72,6 @@ def loss_at_positions(
     weights = linear_weight.reshape(classes, -1, features).unbind(1)
     biases = [None] * len(weights) if bias is None else bias.reshape(classes, -1).unbind(1)
     targets = target.flatten(2 if dense else 1).unbind(-1)
-    if how.ignore_index is None:  # as torch's linear_cross_entropy has it
-        how = how._replace(ignore_index=-100)
     if linear.z_loss:
         how = with_level_weights(how, target, None)
     summed = how if how.reduction == "none" else how._replace(reduction="sum")

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from uncork.core.errors import UncorkError
-from uncork.nn._rows import Alpha, check_floating, check_tensor, is_batched, is_traced
+from uncork.nn._rows import (
+    Alpha,
+    check_floating,
+    check_number,
+    check_tensor,
+    is_batched,
+    is_traced,
+)
 from uncork.nn._torch import torch
 from uncork.nn.losses.specification import (
     Family,
@@ -14,7 +23,8 @@ from uncork.nn.losses.specification import (
     Loss,
     Parameters,
     Reduction,
-    check_device,
+    check_beside,
+    check_indices,
     check_per_class,
 )
 from uncork.nn.transforms.sharded import refuse_linear
@@ -29,6 +39,38 @@ class Shard:
     first: int
     classes: int
     group: Any  #: a torch.distributed process group, or None for all processes
+
+
+def shard_of(
+    weight: Tensor, name: str, first_class: int | None, classes: int | None, group: Any
+) -> Shard:
+    """The place of a process's weight (its classes, d) among all classes: as given, or asked of
+    the others."""
+    check_weight(weight, name)
+    if (first_class is None) != (classes is None):
+        raise UncorkError(
+            "first_class and classes, how many there are in all, are given together, or neither is"
+        )
+    if first_class is None or classes is None:
+        return Shard(*_place_of(weight, group), group)
+    first_class, classes = operator.index(first_class), operator.index(classes)
+    if first_class < 0 or first_class + len(weight) > classes:
+        raise UncorkError(
+            f"first_class={first_class} and classes={classes} do not fit {name} "
+            f"{tuple(weight.shape)}: its rows are classes first_class and those after it"
+        )
+    return Shard(first_class, classes, group)
+
+
+def _place_of(weight: Tensor, group: Any) -> tuple[int, int]:
+    """(first class of this process, all classes), from everybody's number of rows."""
+    distributed = torch.distributed
+    size, rank = distributed.get_world_size(group), distributed.get_rank(group)
+    counts = torch.zeros(size, dtype=torch.int64, device=weight.device)
+    counts[rank] = len(weight)
+    distributed.all_reduce(counts, group=group)
+    shares = counts.tolist()
+    return sum(shares[:rank]), sum(shares)
 
 
 def refuse_shard(shard: Shard | None) -> None:
@@ -171,9 +213,10 @@ def row_targets(
 
 
 def check_classes(index: Tensor, classes: int, name: str = "target") -> None:
-    """Class indices lie among the classes; on a GPU nobody waits to see, and nobody can under vmap
-    and in an export."""
-    if index.device.type != "cpu" or is_traced() or is_batched(index):
+    """Class indices lie among the classes; on a GPU nobody waits to see, and nobody can under vmap,
+    in an export, and of tensors without values."""
+    plain = index.device.type == "cpu" and type(index) is Tensor
+    if not plain or is_traced() or is_batched(index):
         return
     outside = (index < 0) | (index >= classes)
     if bool(outside.any()):
@@ -253,13 +296,8 @@ def check(
     """Shapes, devices and values, each named where it is wrong. `all_classes`: of all processes
     together, where there are several."""
     check_floating(input)
-    check_floating(linear_weight, "linear_weight")
     refuse_linear("input", input)
-    refuse_linear("linear_weight", linear_weight)
-    if linear_weight.dim() != 2 or 0 in linear_weight.shape:
-        raise UncorkError(
-            f"linear_weight must be (classes, features), got shape {tuple(linear_weight.shape)}"
-        )
+    check_weight(linear_weight, "linear_weight")
     classes, features = linear_weight.shape
     if input.dim() == 0 or input.shape[-1] != features:
         raise UncorkError(
@@ -277,7 +315,9 @@ def check(
                 f"ignore_index={how.ignore_index} is not supported for floating point target"
             )
         expected = (*expected, classes)
-    if target.is_complex() or tuple(target.shape) != expected:
+    else:
+        check_indices("target", target)
+    if tuple(target.shape) != expected:
         raise UncorkError(
             f"target must be class indices of shape {tuple(input.shape[:-1])} for input "
             f"{tuple(input.shape)}, or probabilities with {classes} classes more, got "
@@ -285,21 +325,27 @@ def check(
         )
     if target.requires_grad:
         raise UncorkError("target receives no gradient here: give target.detach()")
-    check_device("linear_weight", linear_weight, input.device)
-    check_device("target", target, input.device)
+    check_beside("linear_weight", linear_weight, input.device)
+    check_beside("target", target, input.device)
     check_per_class("linear_bias", linear.linear_bias, classes, input.device)
     how.check(classes if all_classes is None else all_classes, input.device)
     if how.weight is not None and how.weight.requires_grad:
         raise UncorkError("weight receives no gradient here: give weight.detach()")
     check_softcap(linear.softcap)
-    if not 0.0 <= linear.z_loss < float("inf"):
-        raise UncorkError(f"z_loss must be a number, at least 0, got {linear.z_loss!r}")
+    check_number(linear.z_loss, "z_loss", "a number, at least 0", lambda z: 0.0 <= z < math.inf)
     check_token_weight(linear.token_weight, input, how.reduction)
 
 
-def check_softcap(softcap: float | None) -> None:
-    if softcap is not None and not 0.0 < softcap < float("inf"):
-        raise UncorkError(f"softcap must be a positive number or None, got {softcap!r}")
+def check_weight(weight: Tensor, name: str) -> None:
+    check_floating(weight, name)
+    refuse_linear(name, weight)
+    if weight.dim() != 2 or 0 in weight.shape:
+        raise UncorkError(f"{name} must be (classes, features), got shape {tuple(weight.shape)}")
+
+
+def check_softcap(softcap: float | None, name: str = "softcap") -> None:
+    if softcap is not None:
+        check_number(softcap, name, "a positive number or None", lambda cap: 0.0 < cap < math.inf)
 
 
 def check_token_weight(token_weight: Tensor | None, input: Tensor, reduction: str) -> None:
@@ -312,7 +358,7 @@ def check_token_weight(token_weight: Tensor | None, input: Tensor, reduction: st
             f"token_weight must have shape {tuple(input.shape[:-1])} for input "
             f"{tuple(input.shape)}, got {tuple(token_weight.shape)}"
         )
-    check_device("token_weight", token_weight, input.device)
+    check_beside("token_weight", token_weight, input.device)
     if token_weight.requires_grad and reduction != "none":
         raise UncorkError(
             'token_weight receives a gradient with reduction="none" alone: give it detached'

@@ -27,6 +27,7 @@ from uncork.nn.linear.problem import (
     check_classes,
     logits,
     row_targets,
+    shard_of,
 )
 from uncork.nn.losses.specification import LinearArguments, Reduction, loss_named
 from uncork.nn.transforms.deformed import exp_alpha
@@ -72,7 +73,7 @@ def vocab_parallel_loss(
         alpha, tau: for "entmax" and "alpha_relu".
         group: a torch.distributed process group; all processes by default.
         first_class, classes: the first class of this process and how many there are in all. Asked
-            of the others at every call if not given.
+            of the others at every call if neither is given.
         weight: one value for each of all classes.
         The others are as for :func:`uncork.nn.functional.linear_entmax_loss`.
 
@@ -83,29 +84,16 @@ def vocab_parallel_loss(
     parameters = loss.parameters_from({"alpha": alpha, "tau": tau}, linear=True)
     if loss.family.exponent(parameters) is None:
         raise UncorkError(f"{name}: this loss cannot be shared out, as those of entmax's form can")
-    if first_class is None or classes is None:
-        first_class, classes = place_of(linear_weight, group)
+    shard = shard_of(linear_weight, "linear_weight", first_class, classes, group)
     linear = LinearArguments(
         linear_bias, softcap, input_grad, float32_accumulation, z_loss, token_weight, return_lse,
         return_predictions,
     )  # fmt: skip
     made = linear_loss(
         loss, parameters, input, linear_weight, target,
-        Reduction(weight, ignore_index, reduction, label_smoothing), linear,
-        Shard(first_class, classes, group),
+        Reduction(weight, ignore_index, reduction, label_smoothing), linear, shard,
     )  # fmt: skip
     return made if return_lse or return_predictions else made.loss
-
-
-def place_of(weight: Tensor, group: Any) -> tuple[int, int]:
-    """(first class of this process, all classes), from everybody's number of rows."""
-    distributed = torch.distributed
-    size, rank = distributed.get_world_size(group), distributed.get_rank(group)
-    counts = torch.zeros(size, dtype=torch.int64, device=weight.device)
-    counts[rank] = len(weight)
-    distributed.all_reduce(counts, group=group)
-    shares = counts.tolist()
-    return sum(shares[:rank]), sum(shares)
 
 
 def compute(

@@ -24,7 +24,14 @@ from uncork.nn._rows import (
 )
 from uncork.nn._threads import SERIAL_BELOW, over_rows
 from uncork.nn._torch import torch
-from uncork.nn.losses.specification import Family, Fused, Parameters, Reduction, check_device
+from uncork.nn.losses.specification import (
+    Family,
+    Fused,
+    Parameters,
+    Reduction,
+    check_beside,
+    check_indices,
+)
 from uncork.nn.transforms.pages import empty_like
 from uncork.nn.transforms.sharded import is_sharded
 from uncork.nn.transforms.threshold import shifted
@@ -346,12 +353,14 @@ def _check(input: Tensor, target: Tensor, how: Reduction) -> None:
                 f"probabilities as target must have the input's shape {tuple(input.shape)}, "
                 f"got {tuple(target.shape)}"
             )
-    elif tuple(target.shape) != rows:
-        raise UncorkError(
-            f"class indices as target must have shape {rows} for input {tuple(input.shape)}, "
-            f"got {tuple(target.shape)}"
-        )
-    check_device("target", target, input.device)
+    else:
+        check_indices("target", target)
+        if tuple(target.shape) != rows:
+            raise UncorkError(
+                f"class indices as target must have shape {rows} for input {tuple(input.shape)}, "
+                f"got {tuple(target.shape)}"
+            )
+    check_beside("target", target, input.device)
     how.check(classes, input.device)
 
 

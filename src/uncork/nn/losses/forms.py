@@ -199,7 +199,7 @@ def linear_function_of(loss: Loss) -> Callable[..., Any]:
         parameters = loss.parameters_from(given, linear=True)
         linear = LinearArguments(**{one: given.pop(one) for one in _LINEAR if one in given})
         how = Reduction(**given)
-        several = as_torch and linear_weight.dim() > 2
+        several = as_torch and isinstance(linear_weight, Tensor) and linear_weight.dim() > 2
         compute = loss_at_positions if several else linear_loss
         made = compute(loss, parameters, input, linear_weight, target, how, linear)
         return made if linear.return_lse or linear.return_predictions else made.loss

@@ -16,12 +16,20 @@ people use follow from the two:
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from uncork.core.errors import UncorkError
-from uncork.nn._rows import Alpha, check_parameter, check_tensor, compute_dtype, output_dtype
+from uncork.nn._rows import (
+    Alpha,
+    check_number,
+    check_parameter,
+    check_tensor,
+    compute_dtype,
+    output_dtype,
+)
 from uncork.nn._torch import torch
 from uncork.nn.transforms.deformed import log_on_support
 
@@ -43,10 +51,10 @@ class Reduction(NamedTuple):
     def check(self, classes: int, device: torch.device) -> None:
         if self.reduction not in ("none", "mean", "sum"):
             raise UncorkError(f"reduction must be 'none', 'mean' or 'sum', got {self.reduction!r}")
-        if not 0.0 <= self.label_smoothing <= 1.0:
-            raise UncorkError(
-                f"label_smoothing must be between 0 and 1, got {self.label_smoothing!r}"
-            )
+        check_number(
+            self.label_smoothing, "label_smoothing", "between 0 and 1", lambda e: 0.0 <= e <= 1.0
+        )
+        ignored_class(self.ignore_index)
         check_per_class("weight", self.weight, classes, device)
 
 
@@ -75,6 +83,20 @@ class LinearLossResult(NamedTuple):
     accuracy: Tensor | None
 
 
+def ignored_class(ignore_index: Any) -> int:
+    try:
+        return operator.index(ignore_index)
+    except TypeError:
+        raise UncorkError(f"ignore_index must be an integer, got {ignore_index!r}") from None
+
+
+def check_indices(name: str, tensor: Tensor) -> None:
+    """Class indices by their type: a mask given in their place would count as classes 0 and 1."""
+    check_tensor(name, tensor)
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise UncorkError(f"{name} must be class indices, got dtype {tensor.dtype}")
+
+
 def check_per_class(name: str, tensor: Tensor | None, classes: int, device: torch.device) -> None:
     """One value per class, on the input's device."""
     if tensor is None:
@@ -84,11 +106,14 @@ def check_per_class(name: str, tensor: Tensor | None, classes: int, device: torc
         raise UncorkError(
             f"{name} must have one value per class, shape ({classes},), got {tuple(tensor.shape)}"
         )
-    check_device(name, tensor, device)
+    check_beside(name, tensor, device)
 
 
-def check_device(name: str, tensor: Tensor, device: torch.device) -> None:
+def check_beside(name: str, tensor: Tensor, device: torch.device) -> None:
+    """A real tensor on the input's device."""
     check_tensor(name, tensor)
+    if tensor.is_complex():
+        raise UncorkError(f"{name} must be real, got dtype {tensor.dtype}")
     if tensor.device != device:
         raise UncorkError(
             f"{name} is on {tensor.device} and input on {device}: move them to one device"

@@ -14,7 +14,6 @@ from typing import Any
 from uncork.core.errors import UncorkError
 from uncork.nn._rows import Alpha, output_dtype, rows_back, rows_last
 from uncork.nn._torch import torch
-from uncork.nn.transforms.deformed import on_support, slopes
 from uncork.nn.transforms.together import Together
 
 Tensor = torch.Tensor
@@ -150,30 +149,4 @@ class _EntmaxTogether(torch.autograd.Function):
                 "create_graph out, or give input.full_tensor()"
             )
         (p,) = ctx.saved_tensors
-        if ctx.alpha > 2:
-            return _along_simplex_together(p, grad, ctx.alpha, ctx.together), None, None, None
-        slope = slopes(p, ctx.alpha)
-        pushed = slope * grad
-        sums = torch.stack([pushed.sum(-1, keepdim=True), slope.sum(-1, keepdim=True)])
-        pushed_sum, mass = ctx.together.reduced(sums, "SUM")
-        mass = torch.where(mass == 0, torch.ones_like(mass), mass)  # masked rows
-        return pushed - slope * (pushed_sum / mass), None, None, None
-
-
-def _along_simplex_together(p: Tensor, along: Tensor, alpha: float, together: Together) -> Tensor:
-    """`along_simplex` for α > 2 of rows of which every process has a part."""
-    support, safe = on_support(p)
-    log = torch.where(support, (2 - alpha) * safe.log(), -torch.inf)
-    top, first = log.max(-1, keepdim=True)
-    largest = together.reduced(top.clone(), "MAX")
-    rank = torch.distributed.get_rank(together.group)
-    holder = together.reduced(torch.where(top == largest, rank, sys.maxsize), "MIN")
-    at = (torch.arange(p.shape[-1], device=p.device) == first) & (holder == rank) & support
-    share = torch.where(support, (log - largest).exp(), 0.0)
-    sums = torch.stack([(share * along).sum(-1, keepdim=True), share.sum(-1, keepdim=True)])
-    total, mass = together.reduced(sums, "SUM")
-    others = support & ~at
-    slope = torch.where(others, torch.where(others, safe, 1.0).pow(2 - alpha), 0.0)
-    moved = slope * (along - total / torch.where(mass == 0, 1.0, mass))  # masked rows
-    rest = together.reduced(moved.sum(-1, keepdim=True), "SUM")
-    return torch.where(at, -rest, moved)
+        return ctx.together.along_simplex(p, grad, ctx.alpha), None, None, None

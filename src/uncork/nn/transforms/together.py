@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 from uncork.nn._torch import torch
-from uncork.nn.transforms.deformed import exp_alpha
+from uncork.nn.transforms.deformed import exp_alpha, on_support, slopes
 from uncork.nn.transforms.threshold import Exchange, by_power, entmax_shift, power_level, shifted
 
 Tensor = torch.Tensor
@@ -74,6 +75,33 @@ class Together:
         if alpha > 2:
             return self._steep(z - top, alpha, self.classes)[2]
         return exp_alpha((z - top) - self._shift(z, top, alpha, self.classes), alpha)
+
+    def along_simplex(self, p: Tensor, along: Tensor, alpha: float) -> Tensor:
+        """`deformed.along_simplex` of this process's part of the rows."""
+        if alpha > 2:
+            return self._along_steep(p, along, alpha)
+        slope = slopes(p, alpha)
+        pushed = slope * along
+        sums = torch.stack([pushed.sum(-1, keepdim=True), slope.sum(-1, keepdim=True)])
+        total, mass = self.reduced(sums, "SUM")
+        return pushed - slope * (total / torch.where(mass == 0, 1.0, mass))  # masked rows
+
+    def _along_steep(self, p: Tensor, along: Tensor, alpha: float) -> Tensor:
+        support, safe = on_support(p)
+        log = torch.where(support, (2 - alpha) * safe.log(), -torch.inf)
+        top, first = log.max(-1, keepdim=True)
+        largest = self.reduced(top.clone(), "MAX")
+        rank = torch.distributed.get_rank(self.group)
+        holder = self.reduced(torch.where(top == largest, rank, sys.maxsize), "MIN")
+        at = (torch.arange(p.shape[-1], device=p.device) == first) & (holder == rank) & support
+        share = torch.where(support, (log - largest).exp(), 0.0)
+        sums = torch.stack([(share * along).sum(-1, keepdim=True), share.sum(-1, keepdim=True)])
+        total, mass = self.reduced(sums, "SUM")
+        others = support & ~at
+        slope = torch.where(others, torch.where(others, safe, 1.0).pow(2 - alpha), 0.0)
+        moved = slope * (along - total / torch.where(mass == 0, 1.0, mass))  # masked rows
+        rest = self.reduced(moved.sum(-1, keepdim=True), "SUM")
+        return torch.where(at, -rest, moved)
 
     def top(self, z: Tensor) -> Tensor:
         """The largest logit of each row, 0 where all are −inf, NaN where one is NaN or +inf: for
