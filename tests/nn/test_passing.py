@@ -155,6 +155,13 @@ def test_tokens_that_do_not_fit_are_refused() -> None:
         measure_passing(weight, None, torch.zeros(4, 3), torch.zeros(4, dtype=torch.long))
     with pytest.raises(UncorkError, match="no token"):
         measure_passing(weight, None, torch.zeros(4, 2), torch.full((4,), -100))
+    for wrong in (-1, 3):
+        with pytest.raises(IndexError, match=f"target {wrong} is out of bounds for 3 classes"):
+            measure_passing(weight, None, torch.zeros(1, 2), torch.tensor([wrong]))
+    with pytest.raises(UncorkError, match="target must be class indices"):
+        measure_passing(weight, None, torch.zeros(1, 2), torch.zeros(1))
+    with pytest.raises(UncorkError, match="sigsoftmax"):
+        Watch(heads.HEADS["sigsoftmax"](2, 3), tokens=lambda: (torch.zeros(1, 2), torch.zeros(1)))
     with pytest.raises(UncorkError, match="sigsoftmax"):
         passing_of(heads.HEADS["sigsoftmax"](2, 3), torch.zeros(1, 2), torch.tensor([0]))
 
@@ -186,6 +193,30 @@ def test_half_precision_hidden_states_are_taken_as_they_are() -> None:
     hidden, target = torch.randn(16, 4).bfloat16(), torch.randint(30, (16,))
     counts = Watch(head, domain=Box(1), tokens=lambda: (hidden, target)).count()
     assert 0 < counts["gradient_passes"] < 1
+
+
+def test_tokens_through_a_model_that_drops_out_leave_the_training_as_it_was() -> None:
+    def trained(watched: bool) -> torch.Tensor:
+        torch.manual_seed(0)
+        layer, body = nn.Linear(4, 30), nn.Dropout(0.5)
+        hidden, target = torch.randn(16, 4), torch.randint(30, (16,))
+        seen = []
+
+        def tokens() -> tuple[torch.Tensor, torch.Tensor]:
+            seen.append(torch.is_grad_enabled())
+            return body(hidden), target
+
+        watch = Watch(layer, every=1, report=None, tokens=tokens if watched else None)
+        for _ in range(3):
+            layer.zero_grad()
+            nn.functional.cross_entropy(layer(body(hidden)), target).backward()
+            with torch.no_grad():
+                layer.weight -= layer.weight.grad
+            watch.step()
+        assert seen == [False] * 3 * watched
+        return layer.weight.detach()
+
+    assert torch.equal(trained(True), trained(False))
 
 
 def test_tokens_must_be_a_function() -> None:

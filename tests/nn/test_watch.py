@@ -150,10 +150,14 @@ def test_lightning_logs_the_counts(tmp_path) -> None:  # type: ignore[no-untyped
 
 
 def test_what_cannot_be_watched_is_refused() -> None:
-    with pytest.raises(UncorkError, match="every 0"):
-        Watch(nn.Linear(2, 3), every=0)
-    with pytest.raises(UncorkError, match=r"every 1\.5"):
-        Watch(nn.Linear(2, 3), every=1.5)  # type: ignore[arg-type]
+    every: Any
+    for every in (0, 1.5, "a", None, np.nan, np.inf):
+        with pytest.raises(UncorkError, match="every must be one step or more"):
+            Watch(nn.Linear(2, 3), every=every)
+    near: Any
+    for near in (-1, "a", np.nan):
+        with pytest.raises(UncorkError, match="near must be a number"):
+            Watch(nn.Linear(2, 3), near=near)
     with pytest.raises(UncorkError, match="not Tensor"):
         Watch(torch.randn(3, 2))
     with pytest.raises(UncorkError, match="classes × features"):
@@ -171,11 +175,52 @@ def test_what_cannot_be_watched_is_refused() -> None:
         (torch.nn.LazyLinear(9), "run the model once first"),
         (lambda: (torch.eye(4), [0] * 4), "the bias to watch is a list"),
         (lambda: (torch.eye(4).to_sparse(), None), "sparse_coo: give a function .*, dense"),
+        (lambda: (torch.eye(4).to(torch.int8), None), "int8, codes whose scales are elsewhere"),
+        (lambda: (torch.eye(4).to(torch.float8_e4m3fn), None), "float8_e4m3fn, codes"),
     ],
 )
 def test_what_has_no_weight_to_watch_is_told_what_to_give(layer: Any, says: str) -> None:
     with pytest.raises(UncorkError, match=says):
         Watch(layer).count()
+
+
+def test_a_weight_that_is_kept_transposed_is_not_taken_for_classes_by_features() -> None:
+    layers = pytest.importorskip("transformers.pytorch_utils")
+    with pytest.raises(UncorkError, match="transposed: give a function"):
+        Watch(layers.Conv1D(4, 4)).count()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_training_that_diverges_is_not_ended_by_the_watch(
+    value: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    layer = nn.Linear(3, 9)
+    watch = Watch(layer, every=1)
+    assert watch.step() is not None
+    with torch.no_grad():
+        layer.weight[0, 0] = value
+    assert watch.step() is None
+    assert watch.step(last=True) is None
+    assert watch.count() == {}
+    assert watch.finish() is None
+    assert len(watch.history) == 1
+    (line,) = (each.message for each in caplog.records)
+    assert "not finite at step 2" in line
+
+
+def test_a_second_training_is_counted_as_the_first() -> None:
+    watch = Watch(nn.Linear(3, 9), every=4)
+    for _ in range(2):
+        watch.begin()
+        counted = [watch.step() is not None for _ in range(6)]
+        assert counted == [False, False, False, True, False, False]
+        assert watch.finish() is not None
+    assert [each["step"] for each in watch.history] == [4, 6, 4, 6]
+    watch.begin()
+    assert watch.step(6) is None  # where the last training ended, and a count of its own
+    assert watch.finish() is not None
+    assert watch.count()
+    assert watch.finish() is None
 
 
 def test_a_layer_under_an_adapter_is_watched_with_it_or_not_at_all() -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 
 from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
+from uncork.nn.linear.problem import check_classes
+from uncork.nn.losses.specification import check_indices
 
 Tensor = torch.Tensor
 IGNORED = -100  # a target that counts for nothing
@@ -91,7 +93,9 @@ def measure_passing(
             f"hidden states {tuple(hidden.shape)} and targets {tuple(target.shape)}: expected "
             f"(..., {weight.shape[1]}) and (...)"
         )
+    check_indices("target", wanted)
     counted = wanted != IGNORED
+    check_classes(wanted[counted].cpu(), len(weight))
     states, wanted = states[counted].double(), wanted[counted]
     if not len(wanted):
         raise UncorkError("there is no token with a target")

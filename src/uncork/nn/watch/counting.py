@@ -8,6 +8,7 @@ through the audit, with its proofs: so the counts are those of a full audit.
 from __future__ import annotations
 
 import logging
+import math
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -21,13 +22,14 @@ from uncork.auditing.certify.products import Device
 from uncork.core.errors import UncorkError
 from uncork.core.head import Head
 from uncork.domain import Ball, Box, Domain, Unbounded
+from uncork.nn._rows import check_number
 from uncork.nn._torch import torch
 from uncork.nn.heads.audit import context_domain
 from uncork.nn.heads.contexts import MixtureOfContexts
 from uncork.nn.heads.mixtape import MixtapeHead
 from uncork.nn.heads.mixture import Mixture
 from uncork.nn.watch.callbacks import for_keras, for_lightning, for_transformers
-from uncork.nn.watch.gradient import Tokens, gradient_counts
+from uncork.nn.watch.gradient import Tokens, check_measurable, gradient_counts
 from uncork.nn.watch.layers import parameters
 from uncork.nn.watch.leads import guesses, leads
 from uncork.nn.watch.pace import Pace
@@ -78,8 +80,9 @@ class Watch:
         report: str | None = "end",
         name: str = "uncork",
     ) -> None:
-        if every < 1 or every != int(every):
-            raise UncorkError(f"every {every}: expected one step or more from count to count")
+        expected = "one step or more from count to count"
+        check_number(every, "every", expected, lambda steps: steps >= 1 and steps == int(steps))
+        check_number(near, "near", "a number, at least 0", lambda share: 0 <= share < math.inf)
         if not callable(layer):  # a module is, too
             raise UncorkError(f"a layer or a function to watch, not {type(layer).__name__}")
         if report not in ("end", "count", None):
@@ -95,6 +98,8 @@ class Watch:
                 "tokens: expected a function that returns hidden states and targets, not "
                 f"{type(tokens).__name__}"
             )
+        if tokens is not None:
+            check_measurable(layer)
         self.layer, self.every, self.near, self.name = layer, every, near, name
         self.tokens = tokens
         self.domain = Box(100) if domain is None else domain
@@ -110,9 +115,11 @@ class Watch:
         self._inputs: Tensor | None = None  # (C, d): where each class last won; NaN where nowhere
         self._known = False  # whether any is known
         self._at = 0  # the step, as the trainer numbers them
+        self._counted_at: int | None = None  # the step of this training's last count
         self._since: dict[int, tuple[str, int]] = {}  # verdict of a lost class, and since when
         self._pace = Pace(share)
         self._said = False  # that counting takes long
+        self._said_lost = False  # that there is nothing to count
         self._told: list[Tracker] | None = None  # None until training begins
         self._told_of: list[Any] = []  # the table that they have
         self._ready: Callable[[], object] = lambda: None
@@ -137,6 +144,7 @@ class Watch:
         for tracker in self._told:
             tracker.begin()
         self._pace.restart()
+        self.steps, self._counted_at = 0, None
 
     def step(self, at: int | None = None, *, last: bool = False) -> dict[str, float] | None:
         """Call once after each step of the optimiser: every so many steps a count, else None.
@@ -148,12 +156,11 @@ class Watch:
         self.steps += 1
         self._at = self.steps if at is None else at
         due = self.steps % self.every == 0 and self._pace.allows()
-        return self.count() if due or last else None
+        return (self.count() or None) if due or last else None
 
     def finish(self) -> dict[str, float] | None:
         """Training is over: a last count unless this step has one, and the report."""
-        counted = bool(self.history) and self.history[-1]["step"] == self._at
-        counts = None if counted else self.count()
+        counts = None if self._counted_at == self._at else self.count() or None
         if self.report == "end":
             self._tell_report("report.html")
         self._told = None
@@ -162,11 +169,14 @@ class Watch:
     def count(self) -> dict[str, float]:
         """Count now: classes `unargmaxable`, `tied`, `undecided` and `nearly_lost`, how many were
         `audited` because no earlier input settles them, the `seconds` it took, and the `share` of
-        the time that all counts took so far."""
+        the time that all counts took so far. Nothing where the training has diverged, and the
+        weight or the bias is not finite."""
         if self._told is None:
             self.begin()
         self._ready()
         weight, bias = parameters(self.layer)
+        if not self._finite(weight, bias):
+            return {}
         if weight.is_cuda:
             torch.cuda.synchronize(weight.device)  # training that is still to be done takes its own
         began = time.perf_counter()
@@ -176,6 +186,7 @@ class Watch:
         seconds = time.perf_counter() - began
         self._pace.spend(seconds, counting=True)
         result |= {"seconds": seconds, "share": self._pace.share}
+        self._counted_at = self._at
         self.history.append({"step": float(self._at), **result})
         began = time.perf_counter()
         self._tell(result)
@@ -206,6 +217,19 @@ class Watch:
         source = f"{type(self.layer).__name__} at step {self._at}"
         head = Head(weight, bias, labels, self._arriving(), source=source)
         return audit(head, **{"device": "cuda" if weight.is_cuda else "cpu", **options})
+
+    def _finite(self, weight: Tensor, bias: Tensor | None) -> bool:
+        """Whether there is anything to count; says so once if there is not."""
+        given = [weight] if bias is None else [weight, bias]
+        if all(bool(torch.isfinite(one).all()) for one in given):
+            return True
+        if not self._said_lost:
+            self._said_lost = True
+            _LOG.warning(
+                "Watch: the layer is not finite at step %d; nothing is counted while that is so",
+                self._at,
+            )
+        return False
 
     @torch.no_grad()
     def _counted(self, weight: Tensor, bias: Tensor | None) -> dict[str, float]:
@@ -332,7 +356,7 @@ class Watch:
             self._tell_report(f"report_{self._at:06d}.html")
 
     def _tell_report(self, name: str) -> None:
-        if not self._told:
+        if not self._told or not self._finite(*parameters(self.layer)):
             return
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / name

@@ -17,6 +17,15 @@ Tensor = torch.Tensor
 Tokens = Callable[[], tuple[Tensor, Tensor]]
 
 
+def check_measurable(layer: Any) -> None:
+    """Whether `passing_of` knows the gradient of such a layer."""
+    if isinstance(layer, OutputHead) and not isinstance(layer, MixtureOfSoftmaxes | LinearHead):
+        raise UncorkError(
+            f"a {layer.name} head's scores are not linear in its contexts: what passes of the "
+            "gradient is measured of linear layers, linear heads and mixtures of softmaxes"
+        )
+
+
 @torch.no_grad()
 def passing_of(layer: Any, hidden: Tensor, target: Tensor) -> Passing:
     """Of hidden states (..., d) as the layer gets them. A linear layer is taken to be trained with
@@ -38,18 +47,16 @@ def passing_of(layer: Any, hidden: Tensor, target: Tensor) -> Passing:
         return measure_passing(
             weight.detach(), bias, states, target, output=lambda z: loss.family.predict(z, given)
         )
-    if isinstance(layer, OutputHead):
-        raise UncorkError(
-            f"a {layer.name} head's scores are not linear in its contexts: what passes of the "
-            "gradient is measured of linear layers, linear heads and mixtures of softmaxes"
-        )
+    check_measurable(layer)
     weight, bias = parameters(layer)
     return measure_passing(weight, bias, hidden.to(weight.device), target.to(weight.device))
 
 
 def gradient_counts(layer: Any, tokens: Tokens) -> dict[str, float]:
-    """Means over tokens, as a watch counts them."""
-    hidden, target = tokens()
+    """Means over tokens, as a watch counts them. Training goes on with the random numbers it would
+    have had, whatever dropout takes here."""
+    with torch.no_grad(), torch.random.fork_rng(range(torch.cuda.device_count())):
+        hidden, target = tokens()
     found = passing_of(layer, hidden.detach(), target)
     return {
         "gradient_passes": float(found.share.mean()), "gradient_lost": float(found.lost.mean()),

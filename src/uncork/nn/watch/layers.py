@@ -9,6 +9,7 @@ import numpy as np
 
 from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
+from uncork.nn.transforms.sharded import is_sharded
 
 Tensor = torch.Tensor
 _INSTEAD = "give a function that returns the weight (classes × features) and the bias or None"
@@ -22,6 +23,8 @@ def parameters(layer: Any) -> tuple[Tensor, Tensor | None]:
     if _is_keras(layer):
         weight, bias = _of_keras(layer)
     elif isinstance(layer, torch.nn.Module):
+        if name == "Conv1D" and hasattr(layer, "nf"):  # transformers', of GPT-2
+            raise UncorkError(f"a {name} layer keeps its weight transposed: {_INSTEAD}")
         if hasattr(layer, "base_layer") and not getattr(layer, "merged", False):  # PEFT
             raise UncorkError(f"the weight of this {name} is without its adapter's: {_INSTEAD}")
         weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
@@ -37,6 +40,12 @@ def parameters(layer: Any) -> tuple[Tensor, Tensor | None]:
         )
     if isinstance(weight, torch.nn.parameter.UninitializedParameter):
         raise UncorkError(f"this {name} layer has no weight yet: run the model once first")
+    if not weight.is_floating_point() or weight.element_size() < 2:
+        raise UncorkError(
+            f"the weight to watch is {weight.dtype}, codes whose scales are elsewhere: {_INSTEAD}"
+        )
+    if is_sharded(weight):
+        raise UncorkError(f"the weight to watch is a DTensor: {_INSTEAD}, as full_tensor()")
     if not isinstance(bias, Tensor | None):
         raise UncorkError(f"the bias to watch is a {type(bias).__name__}: {_INSTEAD}")
     if weight.layout is not torch.strided:
