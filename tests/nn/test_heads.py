@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import uncork.nn as unn  # noqa: E402
 import uncork.nn.functional as F  # noqa: E402
+from uncork import UncorkError  # noqa: E402
 from uncork.nn import kernels  # noqa: E402
 from uncork.nn.heads import HEADS, chunks  # noqa: E402
 
@@ -162,6 +163,15 @@ def test_a_loss_without_values_has_its_shapes(name):
     assert loss.is_meta
     loss.backward()
     assert head.loss(hidden, target, reduction="none").shape == target.shape
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_rows_of_another_size_are_a_mixture_s(name):
+    if HEADS[name].takes_embedding:
+        assert HEADS[name](6, 9, embedding=4).weight.shape == (9, 4)
+        return
+    with pytest.raises(UncorkError, match="as long as its features, 6, got embedding=4"):
+        HEADS[name](6, 9, embedding=4)
 
 
 def test_a_mixture_of_one_is_a_softmax():

@@ -282,6 +282,59 @@ def test_a_linear_of_any_module_is_replaced_by_name():
     assert again[2] is head
 
 
+class Tied(torch.nn.Module):
+    """A decoder that shares the encoder's weight, by its own doing."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = torch.nn.Embedding(9, 4), torch.nn.Linear(4, 9)
+        self.decoder.weight = self.encoder.weight
+
+    def forward(self, ids):
+        return self.decoder(self.encoder(ids))
+
+
+def test_a_linear_that_shares_its_weight_is_replaced_by_a_head_that_does():
+    for tie, shared in ((None, True), (True, True), (False, False)):
+        model = unn.heads.replace(Tied(), "mos", name="decoder", components=2, tie=tie)
+        assert (model.decoder.weight is model.encoder.weight) == shared
+        assert torch.equal(model.decoder.weight, model.encoder.weight)
+    model = unn.heads.replace(Tied(), "mos", name="decoder", components=2, embedding=3)
+    assert model.decoder.weight.shape == (9, 3)
+    for change, says in (({"embedding": 3}, "cannot share"), ({"components": 2}, "nothing to tie")):
+        model = Tied()
+        if "components" in change:
+            model.decoder.weight = torch.nn.Parameter(model.encoder.weight.detach().clone())
+        with pytest.raises(UncorkError, match=says):
+            unn.heads.replace(model, "mos", name="decoder", tie=True, **change)
+        assert isinstance(model.decoder, torch.nn.Linear)
+    with pytest.raises(UncorkError, match="name must be"):
+        unn.heads.replace(Tied(), "mos", name="")
+
+
+def test_what_transformers_ties_stays_tied_or_is_refused():
+    config = transformers.BertConfig(
+        hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, **COMMON
+    )
+    place = "cls.predictions.decoder"
+    model = transformers.BertForMaskedLM(config).eval()
+    unn.heads.replace(model, "mos", name=place, components=2)
+    assert model.get_submodule(place).weight is model.get_input_embeddings().weight
+    ids = torch.randint(3, VOCABULARY, (2, 5))
+    before = model(ids).logits
+    model.tie_weights()
+    assert torch.equal(model(ids).logits, before)
+    model = transformers.BertForMaskedLM(config)
+    for options in ({"tie": False}, {"embedding": 5}):
+        with pytest.raises(UncorkError, match=r"ties cls\.predictions\.decoder\.weight to"):
+            unn.heads.replace(model, "mos", name=place, components=2, **options)
+    config.tie_word_embeddings = False
+    model = transformers.BertForMaskedLM(config)
+    unn.heads.replace(model, "mos", name=place, components=2, embedding=5)
+    model.tie_weights()
+    assert model(ids).logits.shape == (2, 5, VOCABULARY)
+
+
 def test_ties_can_be_chosen():
     model, _ = made("gpt2")
     unn.heads.replace(model, "mos", components=2, tie=False)

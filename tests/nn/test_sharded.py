@@ -11,7 +11,7 @@ from uncork import UncorkError  # noqa: E402
 from uncork.nn.heads import HEADS  # noqa: E402
 
 from .process_groups import in_processes, needs_gloo  # noqa: E402
-from .small_output_heads import made  # noqa: E402
+from .small_output_heads import SPARSE, made  # noqa: E402
 
 TRANSFORMS = {
     "sparsemax": F.sparsemax,
@@ -149,6 +149,13 @@ def check_head(name, mesh, rank):
     with pytest.raises(UncorkError, match="register_fsdp_forward_method"):
         head.loss(hidden[half], target[half])
     register_fsdp_forward_method(head, "loss")
+    if name in SPARSE:  # others choose by a call of the head
+        with pytest.raises(UncorkError, match="of a sparse head for 'argmax'"):
+            head.argmax(hidden[half])
+        register_fsdp_forward_method(head, "argmax")
+        register_fsdp_forward_method(head, "top_k")
+    assert torch.equal(head.argmax(hidden[half]), plain.argmax(hidden[half]))
+    assert torch.equal(head.top_k(hidden[half], 2).indices, plain.top_k(hidden[half], 2).indices)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # of views, which lose what fully_shard hangs on to them
         scores = head(hidden[half])

@@ -36,7 +36,7 @@ def test_a_vocabulary_is_resized_after_its_head_was_replaced(name, options, tie)
 
 def test_classes_that_go_take_their_gates_along():
     model, ids, _ = made("llama")
-    heads.replace(model, "mixtape", frequent=torch.tensor([50, 3, 7]))
+    heads.replace(model, "mixtape", frequent=[50, 3, 7])
     before = model.get_output_embeddings()
     rows = torch.randn(2, before.features)
     expected = before(rows)[:, :40]
@@ -46,6 +46,20 @@ def test_classes_that_go_take_their_gates_along():
     assert model.config.uncork_head["frequent"] == 2
     torch.testing.assert_close(after(rows), expected)
     assert model(ids % 40, labels=ids % 40).loss.isfinite()
+    after.reset_parameters()
+    assert after.frequent_classes.tolist() == [3, 7]
+
+
+def test_what_is_frozen_or_set_stays_so_when_the_vocabulary_is_resized():
+    model, _, _ = made("llama")
+    heads.replace(model, "alpha-relu", tau=0.7)
+    model.requires_grad_(False)
+    model.get_output_embeddings().bias = torch.nn.Parameter(torch.zeros(model.config.vocab_size))
+    model.resize_token_embeddings(60)
+    after = model.get_output_embeddings()
+    assert [name for name, each in after.named_parameters() if each.requires_grad] == ["bias"]
+    after.reset_parameters()
+    assert float(after.tau) == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize(

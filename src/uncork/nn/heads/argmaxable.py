@@ -37,8 +37,6 @@ class ArgmaxableHead(LinearHead):
         if how not in ("norm", "bias"):
             raise UncorkError(f"how={how!r}: expected norm or bias")
         super().__init__(features, classes, **settings)
-        if self.embedding != self.features:
-            raise UncorkError("an argmaxable head's rows are as long as its features")
         self._given_scale = scale
         self.linear = ArgmaxableLinear(features, classes, how, scale=scale, **self._factory)
         if settings.get("weight") is not None:

@@ -19,7 +19,7 @@ from uncork.nn.heads.chunks import ChunkedLoss, block_rows, blocks
 from uncork.nn.linear.in_blocks import loss_in_blocks, wide
 from uncork.nn.linear.links import Link
 from uncork.nn.linear.mixture import MixtureLoss, Tensors
-from uncork.nn.losses.specification import Reduction
+from uncork.nn.losses.specification import Reduction, check_indices
 from uncork.nn.transforms.sharded import is_sharded
 
 Tensor = torch.Tensor
@@ -48,6 +48,8 @@ class OutputHead(torch.nn.Module, ABC):
 
     #: what `HEADS`, `replace` and a saved model call it
     name: ClassVar[str] = ""
+    #: whether the weight's rows may be of another size than the hidden states
+    takes_embedding: ClassVar[bool] = False
     weight: Tensor
     bias: Tensor | None
 
@@ -67,6 +69,11 @@ class OutputHead(torch.nn.Module, ABC):
         for what, size in (("features", features), ("classes", classes), ("embedding", embedding)):
             if not isinstance(size, int) or size < 1:
                 raise UncorkError(f"{what} must be a positive whole number, got {size!r}")
+        if embedding != features and not self.takes_embedding:
+            raise UncorkError(
+                f"a {self.name} head's rows are as long as its features, {features}, got "
+                f"embedding={embedding}: mixtures alone take another"
+            )
         self.features, self.classes, self.embedding = features, classes, embedding
         self._tied = weight is not None
         if weight is not None:
@@ -195,15 +202,20 @@ class OutputHead(torch.nn.Module, ABC):
             ignore_index, reduction, label_smoothing: as there.
         """
         how = Reduction(weight, ignore_index, reduction, label_smoothing)
-        if not is_sharded(hidden) and is_sharded(next(self.parameters())):
-            raise UncorkError(
-                f"{type(self).__name__}.loss: its parameters are sharded; call "
-                "torch.distributed.fsdp.register_fsdp_forward_method(head, 'loss') after "
-                "fully_shard, and they are gathered for it"
-            )
+        self._check_gathered(hidden)
         rows = self._checked(hidden, target, how)
         made = self._loss(rows, target.reshape(-1).long(), how)
         return made.reshape(target.shape) if reduction == "none" else made
+
+    def _check_gathered(self, hidden: Tensor) -> None:
+        """Before parameters are used otherwise than by a call of the head."""
+        if not is_sharded(hidden) and is_sharded(next(self.parameters())):
+            raise UncorkError(
+                f"{type(self).__name__}: its parameters are sharded; call "
+                "torch.distributed.fsdp.register_fsdp_forward_method(head, 'loss') after "
+                "fully_shard, and they are gathered for it; of a sparse head for 'argmax' and "
+                "'top_k' too"
+            )
 
     def _loss(self, hidden: Tensor, target: Tensor, how: Reduction) -> Tensor:
         """The loss of rows hidden (N, features) and target (N)."""
@@ -354,8 +366,7 @@ class OutputHead(torch.nn.Module, ABC):
 
     def _checked(self, hidden: Tensor, target: Tensor, how: Reduction) -> Tensor:
         rows = self._rows(hidden)
-        if target.is_floating_point():
-            raise UncorkError("target must be class indices, not probabilities")
+        check_indices("target", target)
         if target.shape != hidden.shape[:-1]:
             raise UncorkError(
                 f"target must have shape {tuple(hidden.shape[:-1])} for hidden states "

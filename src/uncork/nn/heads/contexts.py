@@ -55,6 +55,7 @@ class MixtureOfContexts(LinearHead):
     """
 
     name = "moc"
+    takes_embedding = True
 
     def __init__(
         self,

@@ -56,6 +56,7 @@ class LossHead(LinearHead):
         return scores  # they are
 
     def _ranked(self, hidden: Tensor) -> Tensor:
+        self._check_gathered(hidden)
         return super().forward(hidden)  # logits: no threshold to find
 
 

@@ -35,13 +35,14 @@ class MixtapeHead(OutputHead):
     Args:
         components: K, a power of two; 4 in the paper.
         gate_features: size of v_x.
-        frequent: how many classes, counted from class 0, have gates of their own, or a tensor of
-            their ids; a tenth of them unless given.
+        frequent: how many classes, counted from class 0, have gates of their own, or their
+            ids; a tenth of them unless given.
         embedding: size of a context vector and of the weight's rows; the features' unless given.
         Others as for :class:`OutputHead`.
     """
 
     name = "mixtape"
+    takes_embedding = True
 
     frequent_classes: Tensor
 
@@ -52,7 +53,7 @@ class MixtapeHead(OutputHead):
         *,
         components: int = 4,
         gate_features: int = 64,
-        frequent: int | Tensor | None = None,
+        frequent: int | Sequence[int] | Tensor | None = None,
         **settings: Any,
     ) -> None:
         super().__init__(features, classes, **settings)
@@ -176,10 +177,10 @@ def _leaves(gates: Tensor) -> Tensor:
     return level
 
 
-def _ids(frequent: int | Tensor | None, classes: int) -> Tensor:
+def _ids(frequent: int | Sequence[int] | Tensor | None, classes: int) -> Tensor:
     """On the CPU, where a head that is made without memory finds them again."""
-    if isinstance(frequent, Tensor):
-        ids = frequent.to(device="cpu", dtype=torch.int64)
+    if isinstance(frequent, Tensor | Sequence):
+        ids = torch.as_tensor(frequent, device="cpu").to(torch.int64)
         if ids.dim() != 1 or len(ids.unique()) != len(ids) or len(ids) == 0:
             raise UncorkError("frequent must be a list of different class ids")
         if int(ids.min()) < 0 or int(ids.max()) >= classes:

@@ -21,6 +21,8 @@ Tensor = torch.Tensor
 class Mixture(OutputHead):
     """P(x | g) = Σ_k π_k P_k(x | h_k): components that share a weight, each with its context."""
 
+    takes_embedding = True
+
     def __init__(
         self,
         features: int,

@@ -15,7 +15,9 @@ Tensor = torch.Tensor
 
 def sigsoftmax_scores(logits: Tensor) -> Tensor:
     """log(exp(z) σ(z)) = z + log σ(z), increasing in z (Kanai et al. 2018, Eq. 10)."""
-    return logits + torch.nn.functional.logsigmoid(logits)
+    # Not logsigmoid, which ONNX takes apart into log and sigmoid: −inf from −18 on. Beyond the
+    # threshold softplus is its argument, exactly so in float64.
+    return logits - torch.nn.functional.softplus(-logits, threshold=50.0)
 
 
 class SigSoftmaxHead(OutputHead):

@@ -20,6 +20,7 @@ from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
 from uncork.nn.heads.argmaxable import ArgmaxableHead
 from uncork.nn.heads.base import OutputHead
+from uncork.nn.heads.loss_head import ThresholdHead
 from uncork.nn.heads.mixtape import MixtapeHead
 from uncork.nn.heads.registry import describe, make
 from uncork.nn.transformers import causal_models
@@ -56,16 +57,26 @@ def replace(
         head: a name from `HEADS`, or a head already made.
         name: the Linear to replace, as `named_modules` calls it.
         keep_weight: start from the old layer's weight, and its bias where both have one.
-        tie: share the input embedding, as the model does unless given.
+        tie: share the input embedding, or with `name` the weight that the Linear shares with
+            another layer: as the model does unless given.
         unknown_model: take any model whose logits are its output layer applied to its last hidden
             states.
         options: go to the head: components, alpha, bias (as the old layer has it unless given) …
     """
     if name is not None:
+        if not name:
+            raise UncorkError("name must be that of a Linear in the model, got ''")
         old = _linear(model.get_submodule(name), name)
         made = _made(old, head, options)
+        shared = _shared_with(model, name, old.weight) is not None
+        if tie and not shared:
+            raise UncorkError(f"{name} shares its weight with nothing: there is nothing to tie")
+        tied = _tied(made, old.weight, shared if tie is None else tie, tie)
+        _check_kept_tied(model, name, tied)
         _start(made, old, keep_weight, head)
         _set(model, name, made)
+        if tied:
+            made.tie(old.weight)
         return model
     _check_model(model, unknown_model)
     check_changeable(model, WithHead, "replace the head")
@@ -73,17 +84,11 @@ def replace(
     made = _made(old, head, options)
     _check_bias(model, made)
     shared = model.get_input_embeddings().weight
-    able = not isinstance(made, ArgmaxableHead) and made.weight.shape == shared.shape
     says = bool(getattr(model.config, "tie_word_embeddings", False))
-    wanted = says and old.weight is shared if tie is None else tie
-    if tie and not able:
-        raise UncorkError(
-            f"a {made.name} head of {made.classes} × {made.embedding} cannot share the input "
-            f"embedding {tuple(shared.shape)}: give tie=False"
-        )
+    tied = _tied(made, shared, says and old.weight is shared if tie is None else tie, tie)
     _start(made, old, keep_weight, head)
     _own_config(model)
-    _install(model, made, wanted and able)
+    _install(model, made, tied)
     change_class(model, WithHead)
     return model
 
@@ -191,6 +196,34 @@ def _made(old: Any, head: OutputHead | str, options: dict[str, Any]) -> OutputHe
     return make(described, device=old.weight.device, dtype=old.weight.dtype).train(old.training)
 
 
+def _tied(made: OutputHead, shared: Any, wanted: bool, tie: bool | None) -> bool:
+    """Whether the head shares this weight: where it is wanted, and where it can."""
+    able = not isinstance(made, ArgmaxableHead) and made.weight.shape == shared.shape
+    if tie and not able:
+        raise UncorkError(
+            f"a {made.name} head of {made.classes} × {made.embedding} cannot share the weight "
+            f"{tuple(shared.shape)} of the input embedding: give tie=False"
+        )
+    return wanted and able
+
+
+def _shared_with(model: Any, name: str, weight: Any) -> str | None:
+    """Another parameter of the model that is this one of the layer `name`."""
+    names = [at for at, one in model.named_parameters(remove_duplicate=False) if one is weight]
+    return next((at for at in names if at != f"{name}.weight"), None)
+
+
+def _check_kept_tied(model: Any, name: str, tied: bool) -> None:
+    """transformers ties again what it has on its list, whatever is there by then."""
+    listed = getattr(model, "all_tied_weights_keys", None) or {}
+    if not tied and f"{name}.weight" in listed:
+        raise UncorkError(
+            f"transformers ties {name}.weight to {listed[f'{name}.weight']} again whenever it "
+            "saves, loads or resizes: give a head that can share it, or load the model with "
+            "tie_word_embeddings=False"
+        )
+
+
 def _start(made: OutputHead, old: Any, keep_weight: bool, head: OutputHead | str) -> None:
     if keep_weight and isinstance(head, str) and old.weight.device.type != "meta":
         made.start_from(old.weight, old.bias)
@@ -233,10 +266,14 @@ def resized(head: OutputHead, classes: int) -> OutputHead:
                 f"of {classes} classes none would have gates of its own: replace the head in the "
                 "resized model"
             )
-        described["frequent"] = int(stay.sum())
+        described["frequent"] = head.frequent_classes[stay]
         gates = ("frequent_classes", "gate_weight", "gate_bias")
         before |= {name: before[name][stay] for name in gates}
+    if isinstance(head, ThresholdHead):
+        described["tau"] = head._new_tau
     made = make(described, device=weight.device, dtype=weight.dtype).train(head.training)
+    for name, parameter in made.named_parameters():
+        parameter.requires_grad_(before[name].requires_grad)
     for name, tensor in (*made.named_parameters(), *made.named_buffers()):
         old = before[name]
         if tensor.shape == old.shape:
