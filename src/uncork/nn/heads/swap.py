@@ -68,7 +68,7 @@ def replace(
             raise UncorkError("name must be that of a Linear in the model, got ''")
         old = _linear(model.get_submodule(name), name)
         made = _made(old, head, options)
-        shared = _shared_with(model, name, old.weight) is not None
+        shared = _is_shared(model, name, old.weight)
         if tie and not shared:
             raise UncorkError(f"{name} shares its weight with nothing: there is nothing to tie")
         tied = _tied(made, old.weight, shared if tie is None else tie, tie)
@@ -201,16 +201,16 @@ def _tied(made: OutputHead, shared: Any, wanted: bool, tie: bool | None) -> bool
     able = not isinstance(made, ArgmaxableHead) and made.weight.shape == shared.shape
     if tie and not able:
         raise UncorkError(
-            f"a {made.name} head of {made.classes} × {made.embedding} cannot share the weight "
-            f"{tuple(shared.shape)} of the input embedding: give tie=False"
+            f"a {made.name} head of {made.classes} × {made.embedding} cannot share a weight of "
+            f"{tuple(shared.shape)}: give tie=False"
         )
     return wanted and able
 
 
-def _shared_with(model: Any, name: str, weight: Any) -> str | None:
-    """Another parameter of the model that is this one of the layer `name`."""
-    names = [at for at, one in model.named_parameters(remove_duplicate=False) if one is weight]
-    return next((at for at in names if at != f"{name}.weight"), None)
+def _is_shared(model: Any, name: str, weight: Any) -> bool:
+    """Whether the weight of the layer `name` is another layer's too."""
+    every = model.named_parameters(remove_duplicate=False)
+    return any(one is weight and at != f"{name}.weight" for at, one in every)
 
 
 def _check_kept_tied(model: Any, name: str, tied: bool) -> None:
