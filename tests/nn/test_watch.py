@@ -11,7 +11,7 @@ from torch import nn
 
 import uncork
 from uncork import Box, Head, UncorkError
-from uncork.nn import Watch
+from uncork.nn import Watch, heads
 from uncork.nn.watch.leads import leads
 
 
@@ -158,6 +158,8 @@ def test_what_cannot_be_watched_is_refused() -> None:
     for near in (-1, "a", np.nan):
         with pytest.raises(UncorkError, match="near must be a number"):
             Watch(nn.Linear(2, 3), near=near)
+    with pytest.raises(UncorkError, match="trackers: expected a list of them, got 3"):
+        Watch(nn.Linear(2, 3), trackers=3)  # type: ignore[arg-type]
     with pytest.raises(UncorkError, match="not Tensor"):
         Watch(torch.randn(3, 2))
     with pytest.raises(UncorkError, match="classes × features"):
@@ -175,6 +177,8 @@ def test_what_cannot_be_watched_is_refused() -> None:
         (torch.nn.LazyLinear(9), "run the model once first"),
         (lambda: (torch.eye(4), [0] * 4), "the bias to watch is a list"),
         (lambda: (torch.eye(4).to_sparse(), None), "sparse_coo: give a function .*, dense"),
+        (torch.nn.Linear(4, 9, device="meta"), "on the device meta, without values"),
+        (lambda: (torch.eye(4) * 1j, None), "complex64, of complex numbers"),
         (lambda: (torch.eye(4).to(torch.int8), None), "int8, codes whose scales are elsewhere"),
         (lambda: (torch.eye(4).to(torch.float8_e4m3fn), None), "float8_e4m3fn, codes"),
     ],
@@ -221,6 +225,26 @@ def test_a_second_training_is_counted_as_the_first() -> None:
     assert watch.finish() is not None
     assert watch.count()
     assert watch.finish() is None
+
+
+@pytest.mark.parametrize("name", heads.HEADS)
+def test_a_head_behind_a_wrapper_is_watched_as_the_head_that_it_is(name: str) -> None:
+    wrapper = pytest.importorskip("peft.utils.other").ModulesToSaveWrapper
+    torch.manual_seed(0)
+    head = heads.HEADS[name](4, 60)
+    nn.init.normal_(head.weight)
+    given = torch.randn(20, 4), torch.randint(60, (20,))
+
+    def counted(layer: Any) -> Any:
+        try:
+            counts = Watch(layer, trackers=[], tokens=lambda: given).count()
+        except UncorkError as error:
+            return str(error)
+        return {key: value for key, value in counts.items() if key not in ("seconds", "share")}
+
+    expected = counted(head)
+    for wrapped in (torch.compile(head), wrapper(head, "default")):
+        assert counted(wrapped) == expected
 
 
 def test_a_layer_under_an_adapter_is_watched_with_it_or_not_at_all() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from typing import Any
 
 import pytest
 import torch
@@ -131,9 +132,9 @@ def test_training_begins_with_its_first_step(clock: Clock) -> None:
     assert own.share == pytest.approx(1 / 3)
 
 
-@pytest.mark.parametrize("share", [0, -0.1, 1.5])
-def test_a_share_is_a_share(share: float) -> None:
-    with pytest.raises(UncorkError, match=f"share {share}"):
+@pytest.mark.parametrize("share", [0, -0.1, 1.5, "1%"])
+def test_a_share_is_a_share(share: Any) -> None:
+    with pytest.raises(UncorkError, match=f"such as 0.01, got {share!r}"):
         Watch(nn.Linear(3, 10), share=share)
 
 

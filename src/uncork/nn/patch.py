@@ -29,9 +29,9 @@ from uncork.nn.transformers.model_class import (
     Change,
     change_class,
     check_changeable,
-    check_unwrapped,
     undo_change,
 )
+from uncork.nn.transformers.wrappers import check_unwrapped
 
 Tensor = torch.Tensor
 

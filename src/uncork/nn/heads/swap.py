@@ -29,8 +29,8 @@ from uncork.nn.transformers.model_class import (
     change_class,
     changed,
     check_changeable,
-    check_unwrapped,
 )
+from uncork.nn.transformers.wrappers import check_unwrapped, in_use
 
 _SETTING = "uncork_head"  # where a model's configuration names its head
 
@@ -335,7 +335,7 @@ class WithHead(Change):
 
     def forward_named(self, given: dict[str, Any], own: Callable[[], Any]) -> Any:
         model: Any = self
-        head = _in_use(model.get_output_embeddings())
+        head = in_use(model.get_output_embeddings())
         if not isinstance(head, OutputHead):
             raise UncorkError(
                 f"the model's head has become a {type(head).__name__}: call replace again"
@@ -349,12 +349,3 @@ class WithHead(Change):
             return causal_models.answer(model, given, outputs, logits=head(hidden))
         loss = causal_models.next_token_loss(head.loss, hidden, given)
         return causal_models.answer(model, given, outputs, loss=loss)
-
-
-def _in_use(layer: Any) -> Any:
-    """The layer itself, or the copy of it that PEFT trains where `modules_to_save` names it."""
-    copies = getattr(layer, "modules_to_save", None)
-    if not isinstance(copies, torch.nn.ModuleDict):
-        return layer
-    active = next((copies[name] for name in layer.active_adapters if name in copies), None)
-    return layer.original_module if layer.disable_adapters or active is None else active

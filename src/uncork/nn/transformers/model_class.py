@@ -63,16 +63,6 @@ def check_changeable(model: Any, change: type[Change], what: str) -> None:
         )
 
 
-def check_unwrapped(model: Any, what: str) -> None:
-    """Raise where a model is in another's hands; `what` is done, "fuse the loss" say."""
-    kind = type(model).__name__
-    for inside in ("module", "_orig_mod"):
-        if inside in getattr(model, "_modules", ()):
-            raise UncorkError(f"this is a {kind} around a model: {what} of its .{inside}")
-    if hasattr(model, "get_base_model"):  # PEFT
-        raise UncorkError(f"this is a {kind} around a model: {what} of its .get_base_model()")
-
-
 @functools.cache
 def _made(plain: Any, change: Any) -> Any:
     signature = inspect.signature(plain.forward)

@@ -28,6 +28,7 @@ from uncork.nn.heads.audit import context_domain
 from uncork.nn.heads.contexts import MixtureOfContexts
 from uncork.nn.heads.mixtape import MixtapeHead
 from uncork.nn.heads.mixture import Mixture
+from uncork.nn.transformers.wrappers import in_use
 from uncork.nn.watch.callbacks import for_keras, for_lightning, for_transformers
 from uncork.nn.watch.gradient import Tokens, check_measurable, gradient_counts
 from uncork.nn.watch.layers import parameters
@@ -87,6 +88,8 @@ class Watch:
             raise UncorkError(f"a layer or a function to watch, not {type(layer).__name__}")
         if report not in ("end", "count", None):
             raise UncorkError(f"report {report!r}: expected 'end', 'count' or None")
+        if trackers is not None and not isinstance(trackers, Sequence):
+            raise UncorkError(f"trackers: expected a list of them, got {trackers!r}")
         for tracker in trackers or ():
             if not isinstance(tracker, Tracker):
                 raise UncorkError(
@@ -99,11 +102,11 @@ class Watch:
                 f"{type(tokens).__name__}"
             )
         if tokens is not None:
-            check_measurable(layer)
+            check_measurable(in_use(layer))
         self.layer, self.every, self.near, self.name = layer, every, near, name
         self.tokens = tokens
         self.domain = Box(100) if domain is None else domain
-        if isinstance(layer, MixtapeHead):
+        if isinstance(in_use(layer), MixtapeHead):
             raise UncorkError(
                 "a Mixtape head's classes with gates of their own are not a linear head, which is "
                 "all that a watch counts: call its audit() now and then"
@@ -174,7 +177,7 @@ class Watch:
         if self._told is None:
             self.begin()
         self._ready()
-        weight, bias = parameters(self.layer)
+        weight, bias = parameters(in_use(self.layer))
         if not self._finite(weight, bias):
             return {}
         if weight.is_cuda:
@@ -182,7 +185,7 @@ class Watch:
         began = time.perf_counter()
         result = self._counted(weight, bias)
         if self.tokens is not None:
-            result |= gradient_counts(self.layer, self.tokens)
+            result |= gradient_counts(in_use(self.layer), self.tokens)
         seconds = time.perf_counter() - began
         self._pace.spend(seconds, counting=True)
         result |= {"seconds": seconds, "share": self._pace.share}
@@ -210,11 +213,11 @@ class Watch:
     def audit(self, **options: Any) -> Audit:
         """A full audit of the layer as it is now, over the inputs that the counts are about."""
         self._ready()
-        weight, bias = parameters(self.layer)
+        weight, bias = parameters(in_use(self.layer))
         labels = None
         if self.labels is not None:
             labels = [self._label(t) for t in range(len(weight))]
-        source = f"{type(self.layer).__name__} at step {self._at}"
+        source = f"{type(in_use(self.layer)).__name__} at step {self._at}"
         head = Head(weight, bias, labels, self._arriving(), source=source)
         return audit(head, **{"device": "cuda" if weight.is_cuda else "cpu", **options})
 
@@ -265,8 +268,9 @@ class Watch:
 
     def _arriving(self) -> Domain:
         """What the weight multiplies: the inputs, or a mixture's contexts of them."""
-        if isinstance(self.layer, Mixture | MixtureOfContexts):
-            return context_domain(self.layer, self.domain)
+        layer = in_use(self.layer)
+        if isinstance(layer, Mixture | MixtureOfContexts):
+            return context_domain(layer, self.domain)
         return self.domain
 
     def _margins(self, weight: Tensor, bias: Tensor | None) -> np.ndarray:
@@ -356,7 +360,7 @@ class Watch:
             self._tell_report(f"report_{self._at:06d}.html")
 
     def _tell_report(self, name: str) -> None:
-        if not self._told or not self._finite(*parameters(self.layer)):
+        if not self._told or not self._finite(*parameters(in_use(self.layer))):
             return
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / name
@@ -374,7 +378,8 @@ class Watch:
                 self._told.remove(tracker)
 
     def _say_if_long(self, seconds: float) -> None:
-        if self._said or self._pace.most is not None or self._pace.latest <= _MUCH:
+        alone = not self.steps  # who counts without a step knows what takes the time
+        if self._said or alone or self._pace.most is not None or self._pace.latest <= _MUCH:
             return
         self._said = True
         _LOG.warning(

@@ -40,6 +40,10 @@ def parameters(layer: Any) -> tuple[Tensor, Tensor | None]:
         )
     if isinstance(weight, torch.nn.parameter.UninitializedParameter):
         raise UncorkError(f"this {name} layer has no weight yet: run the model once first")
+    if weight.is_meta:
+        raise UncorkError(f"the weight to watch is on the device meta, without values: {_INSTEAD}")
+    if weight.is_complex():
+        raise UncorkError(f"the weight to watch is {weight.dtype}, of complex numbers: {_INSTEAD}")
     if not weight.is_floating_point() or weight.element_size() < 2:
         raise UncorkError(
             f"the weight to watch is {weight.dtype}, codes whose scales are elsewhere: {_INSTEAD}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from uncork.core.errors import UncorkError
+from uncork.nn._rows import check_number
 
 
 class Pace:
@@ -15,8 +15,8 @@ class Pace:
     """
 
     def __init__(self, most: float | None) -> None:
-        if most is not None and not 0 < most <= 1:
-            raise UncorkError(f"share {most}: expected a share of the time, such as 0.01")
+        if most is not None:
+            check_number(most, "share", "a share of the time, such as 0.01", lambda s: 0 < s <= 1)
         self.most = most
         self.restart()
 
