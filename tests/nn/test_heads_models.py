@@ -372,7 +372,7 @@ def test_what_it_cannot_do_is_said(tmp_path):
         unn.heads.load_pretrained(tmp_path / "plain", trust_remote_code=True)
     unn.heads.replace(model, "mos", components=2)
     model.set_output_embeddings(torch.nn.Linear(16, VOCABULARY))
-    with pytest.raises(UncorkError, match="call replace again"):
+    with pytest.raises(UncorkError, match=r"none of uncork\.nn.s: .* call replace after"):
         model(ids)
     model.config.model_type = "unheard_of"
     with pytest.raises(UncorkError, match="unheard_of"):
@@ -443,3 +443,39 @@ def test_peft_trains_the_head_where_it_is_to_be_saved(name):
     assert not torch.allclose(after, before)
     with adapted.disable_adapter():
         torch.testing.assert_close(adapted(input_ids=ids, labels=ids).loss, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["sparsemax", "entmax", "normmax"])
+def test_a_support_that_is_forbidden_leaves_the_order_of_the_logits(name, dtype):
+    model, ids = made("llama")
+    model = model.to(dtype).eval()
+    model.lm_head.weight.data.mul_(300)  # as confident as a trained model
+    ids, logits = ids[:1], model(ids[:1]).logits[0, -1].detach()
+    best, second = logits.topk(2).indices.tolist()
+    unn.heads.replace(model, name)
+    scores = model(ids).logits[0, -1].detach()
+    assert torch.equal(scores.float().softmax(-1), (scores.double().exp() > 0).float())  # one
+    asked = {"max_new_tokens": 1, "suppress_tokens": [best]}
+    for way in ({"do_sample": False}, {"do_sample": True}, {"do_sample": False, "num_beams": 3}):
+        assert int(model.generate(ids, **asked, **way)[0, -1]) == second
+    head = model.get_output_embeddings()
+    assert (head(torch.randn(9, head.features, dtype=dtype)) == -torch.inf).any()
+
+
+def test_a_decoder_keeps_its_cross_attentions():
+    config = transformers.GPT2Config(
+        n_embd=16, n_layer=1, n_head=2, add_cross_attention=True, is_decoder=True, **COMMON
+    )
+    body = transformers.BertConfig(
+        hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, **COMMON
+    )
+    decoder = unn.heads.replace(transformers.GPT2LMHeadModel(config), "mos", components=2)
+    model = transformers.EncoderDecoderModel(
+        encoder=transformers.BertModel(body), decoder=decoder
+    ).eval()
+    ids = torch.randint(3, VOCABULARY, (2, 5))
+    model.set_attn_implementation("eager")
+    made = model(input_ids=ids, decoder_input_ids=ids, output_attentions=True)
+    assert made.logits.shape == (2, 5, VOCABULARY)
+    assert len(made.cross_attentions) == 1

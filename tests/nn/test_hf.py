@@ -10,6 +10,7 @@ transformers = pytest.importorskip("transformers", minversion="5.0")
 
 import uncork.nn as unn  # noqa: E402
 import uncork.nn.functional as F  # noqa: E402
+from uncork import UncorkError  # noqa: E402
 
 # transformers imports parts of torch that torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -196,6 +197,28 @@ def test_sampling_draws_from_the_sparse_distribution(model, tokens):
         shares = torch.bincount(drawn, minlength=9) / len(drawn)
         assert (shares[expected == 0] == 0).all()
         torch.testing.assert_close(shares, expected, atol=0.03, rtol=0)
+
+
+@pytest.mark.parametrize("assisted", [False, True])
+def test_a_processor_with_a_model_is_right_in_assisted_decoding(model, tokens, assisted):
+    """Which asks for several places at once, and an assistant for its own."""
+    prompt = tokens[:1, :3].repeat(1, 3)
+    way = {"assistant_model": model} if assisted else {"prompt_lookup_num_tokens": 3}
+    with unn.hf.AlphaReLULogitsProcessor(1.5, 0.1, model=model) as processor:
+        torch.manual_seed(0)
+        found = model.generate(
+            prompt, max_new_tokens=6, do_sample=True, top_k=0, logits_processor=[processor],
+            output_scores=True, return_dict_in_generate=True, **way,
+        )  # fmt: skip
+    logits = model(found.sequences).logits.detach()[0, prompt.shape[1] - 1 : -1]
+    expected = F.alpha_relu_log_scores(logits, 1.5, 0.1).exp()
+    torch.testing.assert_close(torch.cat(found.scores)[: len(expected)].exp(), expected)
+
+
+@pytest.mark.parametrize("tau", [float("nan"), float("inf"), "x"])
+def test_a_threshold_is_a_number(tau):
+    with pytest.raises(UncorkError, match="tau must be a number, got"):
+        unn.hf.AlphaReLULogitsProcessor(1.5, tau)
 
 
 def log_scores(model, sequences, score):

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn import functional as F
-from uncork.nn._rows import check_parameter
+from uncork.nn._rows import check_number, check_parameter
 from uncork.nn._torch import torch
 from uncork.nn.losses.specification import loss_named
 from uncork.nn.transformers.causal_models import one_place_on, shared_out
@@ -160,8 +161,9 @@ class AlphaReLULogitsProcessor:
 
     α-ReLU does depend on a constant added to the row, and beam search hands processors
     log-softmax scores whose constant is gone. So give the model: its raw logits are noted as it
-    runs and the constant is put back. Without `model` the scores are taken as raw logits, which is
-    right for sampling and greedy search. Close it (or use it in a `with`) to detach from the model.
+    runs and the constant is put back. Scores that are no such row, as most of an assisted
+    decoding's, and all without `model`, are taken as raw logits, which is right for sampling and
+    greedy search. Close it (or use it in a `with`) to detach from the model.
     """
 
     supports_continuous_batching = False
@@ -169,20 +171,21 @@ class AlphaReLULogitsProcessor:
     def __init__(
         self, alpha: float = 1.5, tau: float = 0.0, model: torch.nn.Module | None = None
     ) -> None:
-        self.alpha, self.tau = check_parameter(alpha, above=1.0), float(tau)
+        self.alpha = check_parameter(alpha, above=1.0)
+        check_number(tau, "tau", "a number", math.isfinite)
+        self.tau = float(tau)
         self._raw: Tensor | None = None
         self._hook = None if model is None else model.register_forward_hook(self._note)
 
     def _note(self, model: torch.nn.Module, arguments: Any, outputs: Any) -> None:
         if outputs.logits is not None:  # none where a fused loss was asked for
-            self._raw = outputs.logits[:, -1, :].detach().float()
+            # A copy: generate may write into what the model returned.
+            self._raw = outputs.logits[:, -1, :].detach().to(torch.float32, copy=True)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         wide = scores.float()
-        if self._hook is not None and self._raw is not None:
-            # The class that leads is unmasked, so its raw logit tells the row's constant.
-            lead = wide.argmax(-1, keepdim=True)
-            wide = wide + (self._raw.to(wide.device).gather(-1, lead) - wide.gather(-1, lead))
+        if self._hook is not None and self._raw is not None and self._raw.shape == wide.shape:
+            wide = wide + _constant(self._raw.to(wide.device), wide)
         return F.alpha_relu_log_scores(wide, self.alpha, self.tau, -1).to(scores.dtype)
 
     def close(self) -> None:
@@ -196,3 +199,15 @@ class AlphaReLULogitsProcessor:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _constant(raw: Tensor, scores: Tensor) -> Tensor:
+    """What was taken from each row of logits (R, C) to make its scores, of which some may be masked
+    or penalised since: the difference that half of them have. 0 where there is none, and the
+    scores are of other logits. (R, 1)"""
+    known = scores > -math.inf
+    apart = torch.where(known, raw - scores, math.nan)
+    middle = apart.nanmedian(-1, keepdim=True).values
+    near = 1e-4 * (1 + torch.where(known, raw, 0.0).abs().amax(-1, keepdim=True))
+    same = ((apart - middle).abs() <= near).sum(-1, keepdim=True)
+    return torch.where(2 * same > known.sum(-1, keepdim=True), middle, 0.0)

@@ -45,9 +45,13 @@ class LossHead(LinearHead):
         numbers = [option.name for option in loss.options if option is not loss.threshold]
         return super().options() | {name: getattr(self, name) for name in numbers}
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Log-probabilities (..., classes): −inf where the probability is zero."""
-        return self._log_of_ranked(super().forward(hidden))
+    def forward(self, hidden: Tensor, *, everywhere: bool = False) -> Tensor:
+        """Log-probabilities (..., classes): −inf where the probability is zero. `everywhere`: there
+        something far below all others, in the order of the logits, for a decoder that may forbid
+        every class of the support."""
+        logits = super().forward(hidden)
+        log_p = self._log_of_ranked(logits)
+        return _with_order(log_p, logits.detach()) if everywhere else log_p
 
     def _log_of_ranked(self, ranked: Tensor) -> Tensor:
         return self.specification.family.log_probabilities(ranked, self._family_parameters())
@@ -58,6 +62,14 @@ class LossHead(LinearHead):
     def _ranked(self, hidden: Tensor) -> Tensor:
         self._check_gathered(hidden)
         return super().forward(hidden)  # logits: no threshold to find
+
+
+def _with_order(log_p: Tensor, logits: Tensor) -> Tensor:
+    """log P with what is off the support below it by so much that its exponential is 0. A factor
+    and no distance, so that 16 bits keep the order too."""
+    behind = logits.amax(-1, keepdim=True) - logits
+    far = max(-1e6, torch.finfo(log_p.dtype).min / 64)
+    return torch.where(log_p == -math.inf, (far * (1 + behind)).to(log_p.dtype), log_p)
 
 
 class ThresholdHead(LossHead):

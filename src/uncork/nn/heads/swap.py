@@ -20,7 +20,7 @@ from uncork.core.errors import UncorkError
 from uncork.nn._torch import torch
 from uncork.nn.heads.argmaxable import ArgmaxableHead
 from uncork.nn.heads.base import OutputHead
-from uncork.nn.heads.loss_head import ThresholdHead
+from uncork.nn.heads.loss_head import LossHead, ThresholdHead
 from uncork.nn.heads.mixtape import MixtapeHead
 from uncork.nn.heads.registry import describe, make
 from uncork.nn.transformers import causal_models
@@ -338,7 +338,8 @@ class WithHead(Change):
         head = in_use(model.get_output_embeddings())
         if not isinstance(head, OutputHead):
             raise UncorkError(
-                f"the model's head has become a {type(head).__name__}: call replace again"
+                f"the model's head has become a {type(head).__name__}, none of uncork.nn's: leave "
+                "the output layer out of what changes layers, or call replace after that"
             )
         outputs, hidden = causal_models.run_body(model, given)
         scale = causal_models.logit_scale(model)
@@ -346,6 +347,8 @@ class WithHead(Change):
             hidden = hidden * scale
         if not causal_models.asks_for_loss(given):
             causal_models.warn_of_label_smoother("smooth the labels in a compute_loss of your own")
-            return causal_models.answer(model, given, outputs, logits=head(hidden))
+            # `generate` forbids classes by what it is given, and may forbid all of a support.
+            scores = head(hidden, everywhere=True) if isinstance(head, LossHead) else head(hidden)
+            return causal_models.answer(model, given, outputs, logits=scores)
         loss = causal_models.next_token_loss(head.loss, hidden, given)
         return causal_models.answer(model, given, outputs, loss=loss)

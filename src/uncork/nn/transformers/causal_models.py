@@ -173,14 +173,19 @@ def answer(
     model: Any, given: dict[str, Any], outputs: Any, *, loss: Any = None, logits: Any = None
 ) -> Any:
     """What a causal language model returns, as an object or a tuple."""
-    from transformers.modeling_outputs import CausalLMOutputWithPast
+    from transformers import modeling_outputs
 
-    made: Any = CausalLMOutputWithPast(
+    kind, more = modeling_outputs.CausalLMOutputWithPast, {}
+    if hasattr(outputs, "cross_attentions"):  # a body that may be a decoder
+        kind = modeling_outputs.CausalLMOutputWithCrossAttentions
+        more = {"cross_attentions": outputs.cross_attentions}
+    made: Any = kind(
         loss=loss,
         logits=logits,
         past_key_values=getattr(outputs, "past_key_values", None),
         hidden_states=getattr(outputs, "hidden_states", None),
         attentions=getattr(outputs, "attentions", None),
+        **more,
     )
     asked = given.get("return_dict")
     asked = getattr(model.config, "return_dict", True) if asked is None else asked
