@@ -164,3 +164,60 @@ def test_every_heads_loss_is_exported_with_batches_of_any_size(name):
     exported = torch.export.export(module, (hidden, target), dynamic_shapes=(batch, batch)).module()
     more = torch.cat([hidden, hidden.flip(0)]), torch.cat([target, target])
     torch.testing.assert_close(exported(*more), module(*more))
+
+
+class Decoding(torch.nn.Module):
+    def __init__(self, head):
+        super().__init__()
+        self.head = head
+
+    def forward(self, hidden):
+        return self.head.argmax(hidden), *self.head.top_k(hidden, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HEADS)
+def test_every_heads_best_classes_are_exported_with_batches_of_any_size(name):
+    hidden = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    module = Decoding(made(name))
+    batch = {0: torch.export.Dim("batch")}
+    exported = torch.export.export(module, (hidden,), dynamic_shapes=(batch,)).module()
+    more = torch.cat([hidden.flip(0), 2 * hidden])
+    torch.testing.assert_close(exported(more), module(more))
+
+
+class OfRows(torch.nn.Module):
+    """What trainers ask of a layer, of as many rows as there are."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = torch.nn.Parameter(torch.randn(9, 4, dtype=torch.float64))
+        self.places = torch.nn.Parameter(torch.randn(9, 2, 4, dtype=torch.float64))
+
+    def forward(self, hidden, target, teacher):
+        log_prob, taught = F.linear_log_prob, F.linear_distillation_loss
+        best = teacher.topk(3)
+        return torch.stack([
+            log_prob(hidden, self.weight, target, alpha=1.5, ignore_index=-100).exp().sum(),
+            sum(log_prob(hidden, self.weight, target.abs() % 9, return_entropy=True)).sum(),
+            taught(hidden, self.weight, teacher),
+            taught(hidden, self.weight, hidden, teacher_weight=2 * self.weight, divergence="jsd"),
+            taught(hidden, self.weight, best.values, teacher_classes=best.indices),
+            F.linear_cross_entropy(hidden, self.weight, teacher.softmax(-1), z_loss=0.1),
+            F.linear_entmax_loss(hidden, self.weight, target, weight=teacher[0].abs(), z_loss=0.1),
+            F.linear_cross_entropy(hidden, self.places, torch.stack([target, target], 1)),
+        ])  # fmt: skip
+
+
+@pytest.mark.slow
+def test_losses_of_trainers_are_exported_with_batches_of_any_size():
+    random = torch.Generator().manual_seed(0)
+    hidden = torch.randn(5, 4, dtype=torch.float64, generator=random)
+    teacher = torch.randn(5, 9, dtype=torch.float64, generator=random)
+    given = hidden, torch.tensor([1, 0, -100, 2, 3]), teacher
+    batch = {0: torch.export.Dim("batch")}
+    module = OfRows()
+    exported = torch.export.export(module, given, dynamic_shapes=(batch,) * 3).module()
+    more = tuple(torch.cat([one, one.flip(0)]) for one in given)
+    torch.testing.assert_close(exported(*more), module(*more))

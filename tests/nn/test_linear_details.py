@@ -1,5 +1,7 @@
 """What trainers ask of a linear loss beside the loss: lse, z-loss, token weights, predictions."""
 
+import math
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -96,6 +98,15 @@ def test_class_weights_leave_the_mean_z_loss_alone(name, weighted_rows):
     torch.testing.assert_close(gradients(mine, (x, w, b)), gradients(truth, (x, w, b)))
 
 
+def test_class_weights_in_float32_take_nothing_from_a_z_loss_in_float64():
+    x, w, b, target = made()
+    weight = torch.rand(len(w)) + 0.1
+    given = {"linear_bias": b, "z_loss": 0.3}
+    mine = F.linear_cross_entropy(x, w, target, weight=weight, **given)
+    truth = F.linear_cross_entropy(x, w, target, weight=weight.double(), **given)
+    torch.testing.assert_close(mine, truth, rtol=1e-14, atol=0)
+
+
 def test_class_weights_leave_the_mean_z_loss_alone_at_several_positions():
     x, w, b, target = made()
     layers, bias = torch.stack([w, 2 * w], 1), torch.stack([b, -b], 1)
@@ -148,6 +159,26 @@ def test_token_weights_are_those_of_rows(name, reduction):
     torch.testing.assert_close(
         gradients(mine, (x, w, b), upstream), gradients(truth, (x, w, b), upstream)
     )
+
+
+@every_loss
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_weight_of_an_ignored_row_counts_nothing_whatever_it_is(name, reduction):
+    """An advantage, say, where a prompt has none."""
+    fused, _, parameters = FUSED[name]
+    x, w, b, target = made()
+    of_rows = [torch.where(target == -100, none, 0.5) for none in (0.0, math.inf, math.nan)]
+    plain, *others = (
+        fused(
+            x, w, target, linear_bias=b, token_weight=by_row, reduction=reduction, z_loss=0.1,
+            **parameters,
+        )
+        for by_row in of_rows
+    )  # fmt: skip
+    slopes = gradients(plain, (x, w, b))
+    for other in others:
+        torch.testing.assert_close(other, plain)
+        torch.testing.assert_close(gradients(other, (x, w, b)), slopes)
 
 
 @pytest.mark.parametrize(

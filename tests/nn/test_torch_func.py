@@ -249,3 +249,18 @@ def test_a_batch_of_teachers():
         vmap(loss, (None, None, 0))(W, teachers[0], heads),
         torch.stack([loss(W, teachers[0], head) for head in heads]),
     )
+
+
+def test_a_batch_of_top_k_teachers():
+    def loss(x, w, values):
+        return F.linear_distillation_loss(x, w, values, teacher_classes=BEST.indices)
+
+    values = torch.stack([BEST.values, BEST.values.flip(1)])
+    torch.testing.assert_close(
+        vmap(loss, (None, None, 0))(X, W, values), torch.stack([loss(X, W, one) for one in values])
+    )
+    weights = torch.stack([W, 2 * W])
+    torch.testing.assert_close(
+        vmap(grad(loss, 1), (None, 0, None))(X, weights, BEST.values),
+        torch.stack([jacobian(lambda w: loss(X, w, BEST.values), one) for one in weights]),
+    )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from uncork.core.errors import UncorkError
-from uncork.nn._rows import under_autocast
+from uncork.nn._rows import is_traced, under_autocast
 from uncork.nn._torch import torch
 from uncork.nn.heads.chunks import ChunkedLoss, block_rows, blocks
 from uncork.nn.linear.in_blocks import loss_in_blocks, wide
@@ -223,8 +223,7 @@ class OutputHead(torch.nn.Module, ABC):
         shared = self._cast(rows, self._shared_tensors())
         if self._softmax_link is not None and not how.label_smoothing:
             return self._linked_loss(self._softmax_link, rows, shared, target, how)
-        step = block_rows(len(hidden), self.classes, hidden.device, self.copies)
-        loss = ChunkedLoss(self._losses, len(rows), step)
+        loss = ChunkedLoss(self._losses, len(rows), self.classes, self.copies)
         return loss_in_blocks(loss, (*rows, *shared), target, how)
 
     @property
@@ -318,6 +317,9 @@ class OutputHead(torch.nn.Module, ABC):
     ) -> Iterator[Tensor]:
         """Scores (R, classes) of one block of rows after the other, in float32 or better."""
         flat = self._rows(hidden)
+        if is_traced():  # of any number of rows: no loop over them
+            yield (scores or self)(flat).to(self._wide)
+            return
         for rows in blocks(len(flat), block_rows(len(flat), self.classes, flat.device)):
             yield (scores or self)(flat[rows]).to(self._wide)
 

@@ -47,7 +47,8 @@ class ChunkedLoss:
 
     losses: Losses
     rows: int  #: how many of the tensors belong to rows; the others are shared
-    step: int  #: rows of a block
+    classes: int
+    copies: int  #: of a row's scores, which its derivative keeps
 
     def at_once(self, tensors: Tensors, target: Tensor, how: Reduction) -> Tensor:
         """Losses (R) of one block of rows, or of all."""
@@ -64,6 +65,7 @@ class ChunkedLoss:
     ) -> tuple[Tensor, Gradients]:
         first = tensors[0]
         assert first is not None
+        step = block_rows(len(target), self.classes, first.device, self.copies)
         losses = torch.zeros(len(target), dtype=wide(first.dtype), device=first.device)
         sums: Gradients = [
             torch.zeros_like(one, dtype=one.dtype if place < self.rows else wide(one.dtype))
@@ -72,7 +74,7 @@ class ChunkedLoss:
             for place, (one, asked) in enumerate(zip(tensors, wanted, strict=True))
         ]
         with without_autocast(first.device.type):
-            for part in blocks(len(target), self.step):
+            for part in blocks(len(target), step):
                 piece = self._of(tensors, part)
                 if upstream is None:
                     with torch.no_grad():

@@ -33,6 +33,7 @@ from uncork.nn.linear.problem import (
     check,
     check_classes,
     logits,
+    of_counted,
     one_value,
     refuse_shard,
     upstream_of,
@@ -78,8 +79,10 @@ def linear_loss(
     dense = target.is_floating_point()
     if not dense:
         target = target.long()
+    if linear.token_weight is not None and not dense:
+        linear = linear._replace(token_weight=of_counted(linear.token_weight, target, how))
     if linear.z_loss:
-        how = with_level_weights(how, target, linear.token_weight)
+        how = with_level_weights(how, target, linear.token_weight, input.dtype)
     tau: Alpha = 0.0
     if loss.family.threshold_given:
         tau, parameters = one_value(parameters[-1], input), parameters[:-1]
@@ -99,22 +102,22 @@ def linear_loss(
         float(linear.z_loss), linear.return_lse, linear.return_predictions, shard,
     )  # fmt: skip
     rows, shape = input.reshape(-1, input.shape[-1]), input.shape[:-1]
-    by_row = linear.token_weight
+    token_weight = linear.token_weight
     tensors = LinearTensors(
         rows if linear.input_grad else rows.detach(), linear_weight, linear.linear_bias, tau,
         target.reshape(-1, target.shape[-1]) if dense else target.reshape(-1), how.weight,
-        None if by_row is None or how.reduction == "none" else by_row.reshape(-1),
+        None if token_weight is None or how.reduction == "none" else token_weight.reshape(-1),
     )  # fmt: skip
     value, lse, predicted = _apply(tensors, how.reduction, options)
     if how.reduction == "none":
         value = value.reshape(shape)
-        if by_row is not None:
-            value = value * by_row.to(value.dtype)
+        if token_weight is not None:
+            value = value * token_weight.to(value.dtype)
     elif how.reduction == "mean" and rows.shape[0] == 0:  # `len` would fix an open size
         value = value + math.nan  # of no rows: gradients are 0, as cross_entropy's are
     accuracy = None
     if predicted is not None:
-        accuracy = _accuracy(predicted, tensors.target, options.ignore_index, by_row)
+        accuracy = _accuracy(predicted, tensors.target, options.ignore_index, token_weight)
         predicted = predicted.reshape(shape)
     return LinearLossResult(value, None if lse is None else lse.reshape(shape), predicted, accuracy)
 

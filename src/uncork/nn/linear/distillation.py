@@ -135,14 +135,14 @@ def linear_distillation_loss(
         values = values.reshape(input.shape[:-1])
         return values if token_weight is None else values * token_weight.to(values.dtype)
     wide = torch.float64 if given.input.dtype == torch.float64 else torch.float32
-    upstream = torch.ones(len(given.input), dtype=wide, device=input.device)
+    upstream = torch.ones_like(given.input[:, 0], dtype=wide)  # `len` would fix an open size
     if token_weight is not None:
         upstream = token_weight.detach().reshape(-1).to(wide)
     if reduction == "mean":
         upstream = divided(upstream, upstream.sum())
     value = reduced_by(objective, given, rows, upstream, **how)
     # Of no rows the mean is NaN and gradients are 0, as those of the other losses are.
-    return value + math.nan if reduction == "mean" and not len(upstream) else value
+    return value + math.nan if reduction == "mean" and upstream.shape[0] == 0 else value
 
 
 def _teacher(
@@ -234,9 +234,10 @@ class Distillation:
             return values
         width, at = z.shape[1], rows[1] - holders.first
         at = torch.where((at >= 0) & (at < width), at, width)  # those of others: one column more
-        made = torch.full((len(z), width + 1), -math.inf, dtype=z.dtype, device=z.device)
+        none = torch.full_like(z[:, :1], -math.inf).expand(-1, width + 1)
         # The largest where a class is there twice: once with −inf, to fill up a row.
-        return made.scatter_reduce_(1, at, values, "amax")[:, :width]
+        # Not in place: under vmap only some of these may be batched.
+        return none.scatter_reduce(1, at, values, "amax")[:, :width]
 
 
 class _Forward:

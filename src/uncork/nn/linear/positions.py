@@ -56,8 +56,8 @@ def loss_at_positions(
         how = how._replace(ignore_index=-100)
     how.check(classes, input.device)  # each position is summed, whatever the reduction
     check_tensor("target", target)
-    dense = target.is_floating_point()
-    expected = (len(input), classes, *places) if dense else (len(input), *places)
+    dense, rows = target.is_floating_point(), input.shape[0]  # `len` would fix an open size
+    expected = (rows, classes, *places) if dense else (rows, *places)
     if tuple(target.shape) != expected:
         raise UncorkError(f"target must have shape {expected}, got {tuple(target.shape)}")
     bias = linear.linear_bias
@@ -73,7 +73,7 @@ def loss_at_positions(
     biases = [None] * len(weights) if bias is None else bias.reshape(classes, -1).unbind(1)
     targets = target.flatten(2 if dense else 1).unbind(-1)
     if linear.z_loss:
-        how = with_level_weights(how, target, None)
+        how = with_level_weights(how, target, None, input.dtype)
     summed = how if how.reduction == "none" else how._replace(reduction="sum")
     made = [
         linear_loss(
@@ -82,7 +82,7 @@ def loss_at_positions(
         for one, beside, at in zip(weights, biases, targets, strict=True)
     ]
     if how.reduction == "none":
-        value = torch.stack(made, -1).reshape(len(input), *places)
+        value = torch.stack(made, -1).reshape(rows, *places)
     else:
         value = torch.stack(made).sum()
     if how.reduction == "mean":

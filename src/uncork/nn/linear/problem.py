@@ -236,6 +236,15 @@ def upstream_of(reduction: str, tensors: LinearTensors, options: LinearOptions) 
     return upstream
 
 
+def of_counted(token_weight: Tensor, target: Tensor, how: Reduction) -> Tensor:
+    """An ignored row's weight counts nothing, whatever it is; but of no rows that count a mean is
+    NaN. Both are of one shape."""
+    counted = target != how.ignore_index
+    if how.reduction == "mean":
+        counted = counted | ~counted.any()
+    return torch.where(counted, token_weight, torch.zeros_like(token_weight))
+
+
 def divided(token_weight: Tensor, total: Tensor) -> Tensor:
     """A row of weight 0 counts nothing, also where no row counts and the total is 0."""
     return torch.where(token_weight == 0, torch.zeros_like(token_weight), token_weight / total)
@@ -244,7 +253,7 @@ def divided(token_weight: Tensor, total: Tensor) -> Tensor:
 def row_weights(target: Tensor, class_weight: Tensor | None, ignore_index: int) -> Tensor:
     """What a mean divides by, summed: (N), 0 where ignored; of probabilities the rows."""
     if target.is_floating_point():
-        return target.new_ones(len(target))
+        return torch.ones_like(target[:, 0])  # `len` would fix an open size
     counted = target != ignore_index
     if class_weight is None:
         return counted.float()
@@ -252,12 +261,16 @@ def row_weights(target: Tensor, class_weight: Tensor | None, ignore_index: int) 
     return torch.where(counted, class_weight[index], 0.0)
 
 
-def with_level_weights(how: Reduction, target: Tensor, token_weight: Tensor | None) -> Reduction:
+def with_level_weights(
+    how: Reduction, target: Tensor, token_weight: Tensor | None, dtype: torch.dtype
+) -> Reduction:
     """Class weights that are 1 on average over the targets. A weighted mean does not change by it,
-    and what is added to every row's loss beside, as a z-loss is, is divided by the rows then."""
+    and what is added to every row's loss beside, as a z-loss is, is divided by the rows then.
+    `dtype` is the input's."""
     if how.weight is None or how.reduction != "mean" or target.is_floating_point():
         return how
-    weight = how.weight.to(torch.promote_types(how.weight.dtype, torch.float32))
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    weight = how.weight.to(torch.promote_types(how.weight.dtype, wide))
     shares = row_weights(target, weight, how.ignore_index)
     rows = (target != how.ignore_index).to(shares.dtype)
     if token_weight is not None:

@@ -66,7 +66,7 @@ _LINEAR_COMMON = (
 _LINEAR_CALL = (
     "token_weight: what each loss is multiplied by, of target's shape, as 0 for a prompt. A mean "
     "divides by the sum of these weights, those of the classes included; where all are 0, it is 0, "
-    "and so are the gradients.",
+    "and so are the gradients. Of an ignored target it counts nothing, whatever it is.",
     "return_lse, return_predictions: the result is a `LinearLossResult(loss, lse, predicted, "
     "accuracy)`, with None for what was not asked for. lse is logsumexp of the logits (of other "
     "losses Ω*(z)) and differentiable, 0 where ignored; gradients are then made in backward, with "
