@@ -334,8 +334,8 @@ def _beside(value: Alpha, z: Tensor, class_dim: int) -> Alpha:
         value.expand(z.shape[:-1])
     except RuntimeError:
         raise UncorkError(
-            f"a parameter of shape {tuple(value.shape)} does not broadcast to one value per row "
-            f"{tuple(z.shape[:-1])}"
+            f"an α or τ of shape {tuple(value.shape)} does not broadcast to one value per row "
+            f"{tuple(z.shape[:-1])}; class weights are given as weight="
         ) from None
     return value.reshape([1] * (z.dim() - 1 - value.dim()) + list(value.shape)).unsqueeze(-1)
 

@@ -88,7 +88,8 @@ def linear_cross_entropy(
             that count.
         token_weight: what each loss is multiplied by, of target's shape, as 0 for a prompt. A
             mean divides by the sum of these weights, those of the classes included; where all
-            are 0, it is 0, and so are the gradients.
+            are 0, it is 0, and so are the gradients. Of an ignored target it counts nothing,
+            whatever it is.
         return_lse, return_predictions: the result is a `LinearLossResult(loss, lse, predicted,
             accuracy)`, with None for what was not asked for. lse is logsumexp of the logits (of
             other losses Ω*(z)) and differentiable, 0 where ignored; gradients are then made in
@@ -208,7 +209,8 @@ def linear_sparsemax_loss(
             that count.
         token_weight: what each loss is multiplied by, of target's shape, as 0 for a prompt. A
             mean divides by the sum of these weights, those of the classes included; where all
-            are 0, it is 0, and so are the gradients.
+            are 0, it is 0, and so are the gradients. Of an ignored target it counts nothing,
+            whatever it is.
         return_lse, return_predictions: the result is a `LinearLossResult(loss, lse, predicted,
             accuracy)`, with None for what was not asked for. lse is logsumexp of the logits (of
             other losses Ω*(z)) and differentiable, 0 where ignored; gradients are then made in
@@ -328,7 +330,8 @@ def linear_entmax_loss(
             that count.
         token_weight: what each loss is multiplied by, of target's shape, as 0 for a prompt. A
             mean divides by the sum of these weights, those of the classes included; where all
-            are 0, it is 0, and so are the gradients.
+            are 0, it is 0, and so are the gradients. Of an ignored target it counts nothing,
+            whatever it is.
         return_lse, return_predictions: the result is a `LinearLossResult(loss, lse, predicted,
             accuracy)`, with None for what was not asked for. lse is logsumexp of the logits (of
             other losses Ω*(z)) and differentiable, 0 where ignored; gradients are then made in
@@ -455,7 +458,8 @@ def linear_alpha_relu_loss(
             that count.
         token_weight: what each loss is multiplied by, of target's shape, as 0 for a prompt. A
             mean divides by the sum of these weights, those of the classes included; where all
-            are 0, it is 0, and so are the gradients.
+            are 0, it is 0, and so are the gradients. Of an ignored target it counts nothing,
+            whatever it is.
         return_lse, return_predictions: the result is a `LinearLossResult(loss, lse, predicted,
             accuracy)`, with None for what was not asked for. lse is logsumexp of the logits (of
             other losses Ω*(z)) and differentiable, 0 where ignored; gradients are then made in
@@ -578,7 +582,8 @@ def linear_normmax_loss(
             that count.
         token_weight: what each loss is multiplied by, of target's shape, as 0 for a prompt. A
             mean divides by the sum of these weights, those of the classes included; where all
-            are 0, it is 0, and so are the gradients.
+            are 0, it is 0, and so are the gradients. Of an ignored target it counts nothing,
+            whatever it is.
         return_lse, return_predictions: the result is a `LinearLossResult(loss, lse, predicted,
             accuracy)`, with None for what was not asked for. lse is logsumexp of the logits (of
             other losses Ω*(z)) and differentiable, 0 where ignored; gradients are then made in
