@@ -173,11 +173,16 @@ def answer(
     model: Any, given: dict[str, Any], outputs: Any, *, loss: Any = None, logits: Any = None
 ) -> Any:
     """What a causal language model returns, as an object or a tuple."""
-    from transformers import modeling_outputs
+    # By name, since torch.compile of torch 2.11 does not follow the package itself, which is lazy.
+    from transformers.modeling_outputs import (
+        CausalLMOutputWithCrossAttentions,
+        CausalLMOutputWithPast,
+    )
 
-    kind, more = modeling_outputs.CausalLMOutputWithPast, {}
+    kind: Any = CausalLMOutputWithPast
+    more: dict[str, Any] = {}
     if hasattr(outputs, "cross_attentions"):  # a body that may be a decoder
-        kind = modeling_outputs.CausalLMOutputWithCrossAttentions
+        kind = CausalLMOutputWithCrossAttentions
         more = {"cross_attentions": outputs.cross_attentions}
     made: Any = kind(
         loss=loss,
