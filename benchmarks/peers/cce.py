@@ -7,8 +7,8 @@ A package of its name takes its place, in which `linear_cross_entropy`, the loga
 it returns and `compute_z_loss` are ours and everything else the checkout's. Left out (`LEFT_OUT`)
 are cases for its torch.compile twin and for a kernel of its own, and logarithms of sums of 16-bit
 tensors: its logits are float32, ours are rounded as torch's linear rounds them. The tests are
-written for CUDA, those of several processes for as many GPUs (on one, -k "not vocab_parallel and
-..."); --cpu makes their tensors on the CPU instead. Nothing is fetched.
+written for CUDA, those of several processes for as many GPUs (on one, -k "not vocab_parallel");
+--cpu makes their tensors on the CPU instead, ten minutes of one core. Nothing is fetched.
 """
 
 from __future__ import annotations
@@ -124,9 +124,12 @@ class CpuPlugin:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("checkout", type=Path, help="a checkout of apple/ml-cross-entropy")
     parser.add_argument("--cpu", action="store_true", help="make the tests' tensors on the CPU")
+    parser.add_argument("-k", default="", metavar="EXPRESSION", help="as pytest's: which of them")
     given, others = parser.parse_known_args()
     tests = given.checkout.resolve() / "tests"
     if not tests.is_dir():
@@ -149,7 +152,8 @@ def main() -> int:
             (package / name).write_text(text, encoding="utf-8")
         sys.path.insert(0, folder)
         options = ["-q", "-p", "no:cacheprovider", "--rootdir", str(tests), "-c", "/dev/null"]
-        return int(pytest.main([*options, "-k", f"not ({LEFT_OUT})", *others, str(tests)], plugins))
+        chosen = f"not ({LEFT_OUT})" + (f" and ({given.k})" if given.k else "")
+        return int(pytest.main([*options, "-k", chosen, *others, str(tests)], plugins))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ use is ours. Nothing is fetched, and nothing of the checkout but its tests is re
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import types
@@ -101,26 +102,26 @@ def adapter() -> dict[str, types.ModuleType]:
     return modules
 
 
-def main(checkout: str, *arguments: str) -> int:
-    tests = sorted(Path(checkout).rglob("test_*.py"))
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("checkout", type=Path, help="a checkout of deep-spin/entmax")
+    given, others = parser.parse_known_args()
+    tests = sorted(given.checkout.rglob("test_*.py"))
     if not tests:
-        print(f"{checkout}: no test_*.py in it: give a checkout of the entmax package")
-        return 2
+        parser.error(f"{given.checkout} has no test_*.py: give a checkout of deep-spin/entmax")
     # Unseeded, one run in two hundred draws targets that it then ignores, all of them: their mean
     # is NaN, the package's own too.
     torch.manual_seed(0)
     sys.modules.update(adapter())
     # As scripts of no package, outside ours: its own package must not be imported with them.
-    return pytest.main(
-        [
-            "-q", "-p", "no:cacheprovider", "--import-mode=importlib", "--noconftest",
-            "-c", "/dev/null", f"--rootdir={tempfile.gettempdir()}",
-            *arguments, *map(str, tests),
-        ]
-    )  # fmt: skip
+    options = [
+        "-q", "-p", "no:cacheprovider", "--import-mode=importlib", "--noconftest",
+        "-c", "/dev/null", f"--rootdir={tempfile.gettempdir()}",
+    ]  # fmt: skip
+    return int(pytest.main([*options, *others, *map(str, tests)]))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(f"usage: {__doc__}")
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())
