@@ -12,7 +12,7 @@ from typing import Any
 
 from uncork.core.errors import UncorkError
 from uncork.nn import functional as F
-from uncork.nn._rows import check_parameter
+from uncork.nn._rows import check_parameter, check_tensor
 from uncork.nn._torch import torch
 from uncork.nn.modules import AlphaReLU, AlphaReLULoss
 from uncork.nn.transforms.shape import tau_from_shape as tau_from_shape
@@ -35,6 +35,7 @@ class TauMeter:
     @torch.no_grad()
     def update(self, logits: Tensor, mask: Tensor | None = None) -> TauMeter:
         """Take in a batch. `mask` (the rows' shape) is True, or 1, for the rows that count."""
+        check_tensor("logits", logits)
         wide = logits.detach()
         wide = wide if wide.dtype == torch.float64 else wide.float()
         tau = F.entmax(wide, self.alpha, self.dim, return_support=True).tau.squeeze(self.dim)
