@@ -40,6 +40,8 @@ def test_alpha_below_one_is_the_same_as_a_number_and_as_a_tensor(alpha, classes)
 def test_linear_losses_refuse_alpha_below_one():
     with pytest.raises(UncorkError, match="alpha must be finite and >= 1"):
         F.linear_entmax_loss(logits(3, 4), logits(5, 4), torch.tensor([0, 1, 2]), alpha=0.5)
+    assert "alpha: ≥ 1;" in F.linear_entmax_loss.__doc__
+    assert "alpha: > 0;" in F.entmax_loss.__doc__
 
 
 @pytest.mark.parametrize("name", ["entmax", "log_entmax", "normmax", "budget"])
@@ -195,6 +197,13 @@ X, W, Y = torch.randn(2, 4), torch.randn(3, 4), torch.tensor([0, 2])
 def test_a_list_in_place_of_a_tensor_is_refused_by_name(call, says):
     with pytest.raises(TypeError, match=f"^{says} must be a torch.Tensor, got list"):
         call()
+
+
+@pytest.mark.parametrize("alpha", [[1.5, 2.0], None, "sparse"])
+def test_an_alpha_that_is_neither_number_nor_tensor_is_refused_by_name(alpha):
+    for call in (F.entmax, lambda z, alpha: F.entmax_loss(z, Y, alpha=alpha)):
+        with pytest.raises(TypeError, match=r"^alpha must be a number or a torch\.Tensor, got"):
+            call(torch.randn(2, 3), alpha)
 
 
 @pytest.mark.parametrize("name", LOSSES)

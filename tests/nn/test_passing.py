@@ -219,6 +219,9 @@ def test_tokens_through_a_model_that_drops_out_leave_the_training_as_it_was() ->
     assert torch.equal(trained(True), trained(False))
 
 
-def test_tokens_must_be_a_function() -> None:
+def test_tokens_must_be_a_function_that_returns_two_tensors() -> None:
     with pytest.raises(UncorkError, match="expected a function"):
         Watch(nn.Linear(2, 3), tokens=(torch.zeros(1, 2), torch.zeros(1)))  # type: ignore[arg-type]
+    watch = Watch(nn.Linear(2, 3), every=1, tokens=lambda: torch.zeros(4, 2))  # type: ignore
+    with pytest.raises(UncorkError, match="hidden states and targets, got Tensor from it"):
+        watch.step()

@@ -36,7 +36,10 @@ def check_parameter(
     costs nothing: on a GPU the host would wait. A row's NaN is no error, and makes the row NaN.)"""
     bounds = {sign: bound for sign, bound in ((">=", at_least), (">", above)) if bound is not None}
     if not isinstance(value, Tensor):
-        number = float(value)
+        try:
+            number = float(value)
+        except (TypeError, ValueError):  # no number, or several
+            raise TypeError(f"{name} must be a number or a torch.Tensor, got {value!r}") from None
         _check_bounds(number, name, bounds)
         return number
     if bounds and not value.is_floating_point():

@@ -124,9 +124,11 @@ def described(
     return made
 
 
-def docstring(loss: Loss, opening: str, arguments: Iterable[str], common: Iterable[str]) -> str:
+def docstring(
+    loss: Loss, opening: str, arguments: Iterable[str], common: Iterable[str], linear: bool
+) -> str:
     """The loss's own words and those of its arguments, as Google's style has them."""
-    options = [f"{option.name}: {_bounds(option)}{option.doc}" for option in loss.options]
+    options = [f"{option.name}: {_bounds(option, linear)}{option.doc}" for option in loss.options]
     listed = [
         textwrap.fill(one, 92, initial_indent="    ", subsequent_indent="        ")
         for one in (*arguments, *options, *common)
@@ -134,9 +136,11 @@ def docstring(loss: Loss, opening: str, arguments: Iterable[str], common: Iterab
     return "\n".join([opening, "", "Args:", *listed])
 
 
-def _bounds(option: Option) -> str:
-    if option.at_least is not None:
-        return f"≥ {option.at_least:g}; "
+def _bounds(option: Option, linear: bool) -> str:
+    least = option.linear_at_least if linear else None
+    least = option.at_least if least is None else least
+    if least is not None:
+        return f"≥ {least:g}; "
     return "" if option.above is None else f"> {option.above:g}; "
 
 
@@ -178,7 +182,7 @@ def function_of(loss: Loss) -> Callable[..., Tensor]:
         *options_of(loss, linear=False),
         *fields_of(Reduction, leave_out=["weight"]),
     ]
-    doc = docstring(loss, words(loss), _OF_LOGITS, _COMMON)
+    doc = docstring(loss, words(loss), _OF_LOGITS, _COMMON, linear=False)
     return described(function, name, "uncork.nn.functional", parameters, "Tensor", doc)
 
 
@@ -223,7 +227,8 @@ def linear_function_of(loss: Loss) -> Callable[..., Any]:
         "The loss is float32 or better."
     )
     more = _AS_TORCH if as_torch else ()
-    doc = docstring(loss, opening, _OF_LAYER, (*_COMMON, *_LINEAR_COMMON, *_LINEAR_CALL, *more))
+    common = (*_COMMON, *_LINEAR_COMMON, *_LINEAR_CALL, *more)
+    doc = docstring(loss, opening, _OF_LAYER, common, linear=True)
     return described(function, name, "uncork.nn.functional", parameters, "Tensor", doc)
 
 

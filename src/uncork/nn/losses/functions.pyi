@@ -313,7 +313,7 @@ def linear_entmax_loss(
         linear_weight: (C, d), the layer's weight.
         target: class indices, the shape of `input` without d; or probabilities of that shape
             and C, which take as much memory as the logits would.
-        alpha: > 0; 1 is softmax, 2 sparsemax.
+        alpha: ≥ 1; 1 is softmax, 2 sparsemax.
         weight, ignore_index, reduction, label_smoothing: exactly as in
             :func:`torch.nn.functional.cross_entropy`, with ℓ(z; c) in place of −log
             softmax(z)_c. Smoothing gives every class ε/C of the target.

@@ -182,7 +182,7 @@ class Option:
     at_least: float | None = None
     above: float | None = None
     learnable: bool = True  #: takes a tensor, which receives a gradient
-    linear_at_least: float | None = None  #: the linear losses take less
+    linear_at_least: float | None = None  #: a higher bound, of the linear losses
 
     def checked(self, value: Any) -> Alpha:
         """A float or, where the option is learnable, a floating tensor."""

@@ -56,7 +56,13 @@ def gradient_counts(layer: Any, tokens: Tokens) -> dict[str, float]:
     """Means over tokens, as a watch counts them. Training goes on with the random numbers it would
     have had, whatever dropout takes here."""
     with torch.no_grad(), torch.random.fork_rng(range(torch.cuda.device_count())):
-        hidden, target = tokens()
+        given = tokens()
+    if not (isinstance(given, (tuple, list)) and len(given) == 2):
+        raise UncorkError(
+            "tokens: expected a function that returns hidden states and targets, got "
+            f"{type(given).__name__} from it"
+        )
+    hidden, target = given
     found = passing_of(layer, hidden.detach(), target)
     return {
         "gradient_passes": float(found.share.mean()), "gradient_lost": float(found.lost.mean()),
