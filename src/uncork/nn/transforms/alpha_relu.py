@@ -254,6 +254,7 @@ def alpha_relu(
         alpha: > 1, a float or a tensor that broadcasts against `input` (receives a gradient).
         tau: a float or a tensor that broadcasts against `input` (receives a gradient).
         dim: only for `return_support`: the dimension over which the support is counted.
+        dtype, return_support: as for :func:`uncork.nn.functional.sparsemax`.
     """
     check_floating(input)
     alpha = check_parameter(alpha, above=1.0)
