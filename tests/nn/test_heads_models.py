@@ -335,6 +335,41 @@ def test_what_transformers_ties_stays_tied_or_is_refused():
     assert model(ids).logits.shape == (2, 5, VOCABULARY)
 
 
+@pytest.mark.parametrize("kind", ["Bert", "Roberta", "Albert"])
+def test_a_bias_that_transformers_ties_is_shared_or_refused(kind):
+    config = getattr(transformers, f"{kind}Config")(
+        hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        embedding_size=16, **COMMON,
+    )  # fmt: skip
+    made = getattr(transformers, f"{kind}ForMaskedLM")
+    model = made(config).eval()
+    place, _, _ = next(key for key in model.all_tied_weights_keys if "bias" in key).rpartition(".")
+    unn.heads.replace(model, "softmax", name=place)
+    ids = torch.randint(3, VOCABULARY, (2, 5))
+    optimiser = torch.optim.SGD(model.parameters(), 0.5)
+    model(input_ids=ids, labels=ids).loss.backward()
+    optimiser.step()
+    before = model(ids).logits
+    assert model.get_submodule(place).bias.any()  # it has learned
+    model.tie_weights()
+    assert torch.equal(model(ids).logits, before)
+    model = made(config)
+    with pytest.raises(UncorkError, match=r"ties .*decoder\.bias to .*bias again"):
+        unn.heads.replace(model, "mos", name=place, components=2, bias=False)
+    assert isinstance(model.get_submodule(place), torch.nn.Linear)
+
+
+def test_a_head_by_name_in_a_model_that_is_resized_since_is_named():
+    config = transformers.BertConfig(
+        hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, **COMMON
+    )
+    model = transformers.BertForMaskedLM(config)
+    unn.heads.replace(model, "entmax", name="cls.predictions.decoder")
+    model.resize_token_embeddings(VOCABULARY + 3)
+    with pytest.raises(UncorkError, match="of 53 classes and its weight has become one of 56"):
+        model(torch.randint(3, VOCABULARY, (2, 5)))
+
+
 def test_ties_can_be_chosen():
     model, _ = made("gpt2")
     unn.heads.replace(model, "mos", components=2, tie=False)

@@ -175,6 +175,11 @@ class OutputHead(torch.nn.Module, ABC):
     def _as_given(self, scores: Tensor, hidden: Tensor) -> Tensor:
         """Scores of rows (N, classes) in the shape of the hidden states. Not as a view where none
         is needed: fully_shard hooks on to what `forward` returns, and loses a view written to."""
+        if scores.shape[-1] != self.classes:  # transformers ties whatever it has resized
+            raise UncorkError(
+                f"the head is of {self.classes} classes and its weight has become one of "
+                f"{scores.shape[-1]}: replace the head in the resized model"
+            )
         if hidden.dim() == 2:
             return scores
         return scores.reshape(*hidden.shape[:-1], self.classes)

@@ -57,8 +57,8 @@ def replace(
         head: a name from `HEADS`, or a head already made.
         name: the Linear to replace, as `named_modules` calls it.
         keep_weight: start from the old layer's weight, and its bias where both have one.
-        tie: share the input embedding, or with `name` the weight that the Linear shares with
-            another layer: as the model does unless given.
+        tie: share the input embedding, or with `name` what the Linear shares with another layer,
+            its weight and perhaps its bias: as the model does unless given.
         unknown_model: take any model whose logits are its output layer applied to its last hidden
             states.
         options: go to the head: components, alpha, bias (as the old layer has it unless given) …
@@ -68,15 +68,24 @@ def replace(
             raise UncorkError("name must be that of a Linear in the model, got ''")
         old = _linear(model.get_submodule(name), name)
         made = _made(old, head, options)
-        shared = _is_shared(model, name, old.weight)
+        shared = _is_shared(model, f"{name}.weight", old.weight)
         if tie and not shared:
             raise UncorkError(f"{name} shares its weight with nothing: there is nothing to tie")
         tied = _tied(made, old.weight, shared if tie is None else tie, tie)
-        _check_kept_tied(model, name, tied)
+        bias_tied = (
+            tie is not False
+            and made.bias is not None
+            and _is_shared(model, f"{name}.bias", old.bias)
+            and not isinstance(made, ArgmaxableHead)
+        )
+        for what, kept in (("weight", tied), ("bias", bias_tied)):
+            _check_kept_tied(model, f"{name}.{what}", kept)
         _start(made, old, keep_weight, head)
         _set(model, name, made)
         if tied:
             made.tie(old.weight)
+        if bias_tied:
+            made.bias = old.bias
         return model
     _check_model(model, unknown_model)
     check_changeable(model, WithHead, "replace the head")
@@ -207,18 +216,18 @@ def _tied(made: OutputHead, shared: Any, wanted: bool, tie: bool | None) -> bool
     return wanted and able
 
 
-def _is_shared(model: Any, name: str, weight: Any) -> bool:
-    """Whether the weight of the layer `name` is another layer's too."""
+def _is_shared(model: Any, name: str, parameter: Any) -> bool:
+    """Whether the parameter that is called `name` has another name too."""
     every = model.named_parameters(remove_duplicate=False)
-    return any(one is weight and at != f"{name}.weight" for at, one in every)
+    return any(one is parameter and at != name for at, one in every)
 
 
 def _check_kept_tied(model: Any, name: str, tied: bool) -> None:
     """transformers ties again what it has on its list, whatever is there by then."""
     listed = getattr(model, "all_tied_weights_keys", None) or {}
-    if not tied and f"{name}.weight" in listed:
+    if not tied and name in listed:
         raise UncorkError(
-            f"transformers ties {name}.weight to {listed[f'{name}.weight']} again whenever it "
+            f"transformers ties {name} to {listed[name]} again whenever it "
             "saves, loads or resizes: give a head that can share it, or load the model with "
             "tie_word_embeddings=False"
         )
