@@ -394,6 +394,9 @@ def test_what_it_cannot_do_is_said(tmp_path):
         unn.heads.replace(model, "moss")
     with pytest.raises(UncorkError, match="takes no options"):
         unn.heads.replace(model, unn.heads.SoftmaxHead(16, VOCABULARY), components=3)
+    for options in ({"classes": 9}, {"features": 3}):
+        with pytest.raises(UncorkError, match="the layer it replaces 53 × 16"):
+            unn.heads.replace(model, "entmax", **options)
     with pytest.raises(UncorkError, match="the layer it replaces"):
         unn.heads.replace(model, unn.heads.SoftmaxHead(16, 7))
     with pytest.raises(UncorkError, match="name of a Linear"):

@@ -193,16 +193,19 @@ def _made(old: Any, head: OutputHead | str, options: dict[str, Any]) -> OutputHe
     if isinstance(head, OutputHead):
         if options:
             raise UncorkError(f"a head that is made takes no options: {', '.join(options)}")
-        if (head.features, head.classes) != (features, classes):
-            raise UncorkError(
-                f"the head is {head.classes} × {head.features}, the layer it replaces "
-                f"{classes} × {features}"
-            )
-        return head
-    described = {"name": head, "features": features, "classes": classes, **options}
-    if head != "argmaxable":
-        described.setdefault("bias", old.bias is not None)
-    return make(described, device=old.weight.device, dtype=old.weight.dtype).train(old.training)
+        made = head
+    else:
+        described = {"name": head, "features": features, "classes": classes, **options}
+        if head != "argmaxable":
+            described.setdefault("bias", old.bias is not None)
+        made = make(described, device=old.weight.device, dtype=old.weight.dtype)
+        made.train(old.training)
+    if (made.features, made.classes) != (features, classes):
+        raise UncorkError(
+            f"the head is {made.classes} × {made.features}, the layer it replaces "
+            f"{classes} × {features}"
+        )
+    return made
 
 
 def _tied(made: OutputHead, shared: Any, wanted: bool, tie: bool | None) -> bool:
