@@ -177,6 +177,29 @@ def test_outputs_are_asked_for_as_ever():
     torch.testing.assert_close(model(ids, labels=labels, return_dict=True).loss, found.loss)
 
 
+def test_peft_trains_the_output_layer_where_it_is_to_be_saved():
+    peft = pytest.importorskip("peft")
+    model, ids, labels = made("llama")
+    patch.fuse_loss(model, "entmax")
+    before = model(ids, labels=labels).loss
+    settings = peft.LoraConfig(target_modules=["q_proj"], modules_to_save=["lm_head"])
+    adapted = peft.get_peft_model(model, settings)
+    adapted(input_ids=ids, labels=labels).loss.backward()
+    copied = model.lm_head.modules_to_save["default"]
+    assert copied.weight.grad is not None
+    assert model.lm_head.original_module.weight.grad is None
+    with torch.no_grad():
+        copied.weight.mul_(2)
+    logits = adapted(input_ids=ids).logits
+    expected = hf.causal_lm_loss("entmax")(logits, labels, logits.shape[-1])
+    torch.testing.assert_close(adapted(input_ids=ids, labels=labels).loss, expected)
+    with adapted.disable_adapter():
+        torch.testing.assert_close(adapted(input_ids=ids, labels=labels).loss, before)
+    model.lm_head.register_forward_hook(lambda *given: None)
+    with pytest.raises(UncorkError, match="has hooks"):
+        adapted(input_ids=ids, labels=labels)
+
+
 @pytest.mark.parametrize("kind", ["cohere", "granite", "gemma2"])
 def test_a_bias_is_scaled_as_the_logits_are(kind):
     model, ids, labels = made(kind)

@@ -31,7 +31,7 @@ from uncork.nn.transformers.model_class import (
     check_changeable,
     undo_change,
 )
-from uncork.nn.transformers.wrappers import check_unwrapped
+from uncork.nn.transformers.wrappers import check_unwrapped, in_use
 
 Tensor = torch.Tensor
 
@@ -95,14 +95,16 @@ class FusedLoss(Change):
 
 def _head(model: Any) -> Any:
     """The output layer, if it is no more than a product with its weight and a bias."""
-    head = model.get_output_embeddings()
+    given = model.get_output_embeddings()
+    head = in_use(given)
     plain = (torch.nn.Linear, ArgmaxableLinear)
     if not isinstance(head, plain) or type(head).forward not in [kind.forward for kind in plain]:
         raise UncorkError(
             f"the output layer must be a torch.nn.Linear, got {type(head).__name__}: what its "
             "forward adds would be left out"
         )
-    if "forward" in vars(head) or head._forward_hooks or head._forward_pre_hooks:
+    hooked = any(each._forward_hooks or each._forward_pre_hooks for each in (given, head))
+    if "forward" in vars(head) or hooked:
         raise UncorkError("the output layer has hooks, which would not run: its loss is not fused")
     return head
 
