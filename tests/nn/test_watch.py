@@ -188,6 +188,14 @@ def test_what_has_no_weight_to_watch_is_told_what_to_give(layer: Any, says: str)
         Watch(layer).count()
 
 
+@pytest.mark.parametrize("layer", [torch.nn.Sequential(torch.nn.Linear(4, 9)), torch.nn.LSTM(4, 9)])
+def test_what_has_no_weight_is_refused_before_the_training_and_not_in_it(layer: Any) -> None:
+    with pytest.raises(UncorkError, match="has no weight tensor to watch"):
+        Watch(layer)
+    for other in (torch.nn.LazyLinear(9), torch.nn.Linear(4, 9, device="meta")):
+        Watch(other)  # by its first count it may have one
+
+
 def test_a_weight_that_is_kept_transposed_is_not_taken_for_classes_by_features() -> None:
     layers = pytest.importorskip("transformers.pytorch_utils")
     with pytest.raises(UncorkError, match="transposed: give a function"):

@@ -31,7 +31,7 @@ from uncork.nn.heads.mixture import Mixture
 from uncork.nn.transformers.wrappers import in_use
 from uncork.nn.watch.callbacks import for_keras, for_lightning, for_transformers
 from uncork.nn.watch.gradient import Tokens, check_measurable, gradient_counts
-from uncork.nn.watch.layers import parameters
+from uncork.nn.watch.layers import check_has_weight, parameters
 from uncork.nn.watch.leads import guesses, leads
 from uncork.nn.watch.pace import Pace
 from uncork.nn.watch.trackers import Page, Table, Tracker
@@ -86,6 +86,7 @@ class Watch:
         check_number(near, "near", "a number, at least 0", lambda share: 0 <= share < math.inf)
         if not callable(layer):  # a module is, too
             raise UncorkError(f"a layer or a function to watch, not {type(layer).__name__}")
+        check_has_weight(in_use(layer))
         if report not in ("end", "count", None):
             raise UncorkError(f"report {report!r}: expected 'end', 'count' or None")
         if trackers is not None and not isinstance(trackers, Sequence):

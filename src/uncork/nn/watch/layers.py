@@ -35,9 +35,7 @@ def parameters(layer: Any) -> tuple[Tensor, Tensor | None]:
         weight, bias = made
         name = "what is given"
     if not isinstance(weight, Tensor):
-        raise UncorkError(
-            f"{name} has no weight tensor to watch: name its last layer, or {_INSTEAD}"
-        )
+        raise _without_weight(name)
     if isinstance(weight, torch.nn.parameter.UninitializedParameter):
         raise UncorkError(f"this {name} layer has no weight yet: run the model once first")
     if weight.is_meta:
@@ -60,6 +58,18 @@ def parameters(layer: Any) -> tuple[Tensor, Tensor | None]:
             f"{_INSTEAD}"
         )
     return weight.detach(), None if bias is None else bias.detach()
+
+
+def check_has_weight(layer: Any) -> None:
+    """Said when a watch is made, and not at its first count, which would end the training: a module
+    has a weight or it has not. What the weight is like may still change."""
+    is_module = isinstance(layer, torch.nn.Module) and not _is_keras(layer)
+    if is_module and not isinstance(getattr(layer, "weight", None), Tensor):
+        raise _without_weight(type(layer).__name__)
+
+
+def _without_weight(name: str) -> UncorkError:
+    return UncorkError(f"{name} has no weight tensor to watch: name its last layer, or {_INSTEAD}")
 
 
 def _is_keras(layer: Any) -> bool:
