@@ -150,6 +150,24 @@ def test_a_loss_of_no_classes_is_what_cross_entropy_gives(name, rows):
             torch.testing.assert_close(found, expected, equal_nan=True)
 
 
+@pytest.mark.parametrize("option", ["label_smoothing", "probabilities", None])
+@pytest.mark.parametrize(
+    ("name", "learned"),
+    [("entmax_loss", "alpha"), ("alpha_relu_loss", "tau"), ("linear_alpha_relu_loss", "tau")],
+)
+def test_what_is_learned_has_a_gradient_of_0_in_a_batch_of_no_rows(name, learned, option):
+    """As the weights of a layer have: nobody is left without one where some batches are empty."""
+    value = torch.tensor(1.25, requires_grad=True)
+    target = torch.empty(0, 9) if option == "probabilities" else torch.empty(0, dtype=torch.int64)
+    how = {"label_smoothing": 0.1} if option == "label_smoothing" else {}
+    linear = name.startswith("linear")
+    given = (torch.empty(0, 4), torch.randn(9, 4)) if linear else (torch.empty(0, 9),)
+    made = getattr(F, name)(*given, target, reduction="sum", **{learned: value}, **how)
+    for again in (False, True):
+        (slope,) = torch.autograd.grad(made, value, retain_graph=True, create_graph=again)
+        assert slope == 0
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_weight_may_come_third_as_in_cross_entropy(name):
     z, target, weight = logits(), torch.tensor([1, 0, 5]), torch.rand(9)

@@ -435,6 +435,25 @@ def test_a_row_without_a_teacher_teaches_nothing(divergence):
     assert (slope[4] != 0).any()
 
 
+@pytest.mark.parametrize("below", [1e3, math.inf])
+def test_a_class_that_only_the_teacher_has_leaves_a_jsd_its_second_derivatives(below):
+    x, w, b, _ = made()
+    u, has = teacher("logits")[1], torch.arange(len(w)) != 2
+    out = torch.where(has, b.detach(), -below)
+    loss = F.linear_distillation_loss(x, w, u, linear_bias=out, divergence="jsd")
+    (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+    (found,) = torch.autograd.grad(slope.square().sum(), x)
+    assert found.isfinite().all()
+    log_p, log_t = logits(x, w[has], b[has]).log_softmax(-1), u.log_softmax(-1)
+    p, t = log_p.exp(), log_t.exp()
+    log_m = ((p + t[:, has]) / 2).log()
+    of_t = (t[:, has] * (log_t[:, has] - log_m)).sum(-1) + t[:, 2] * math.log(2)
+    truth = (of_t + (p * (log_p - log_m)).sum(-1)).mean() / 2
+    torch.testing.assert_close(loss, truth)
+    (slope,) = torch.autograd.grad(truth, x, create_graph=True)
+    torch.testing.assert_close(found, torch.autograd.grad(slope.square().sum(), x)[0])
+
+
 @pytest.mark.parametrize("divergence", DIVERGENCES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_student_that_is_the_teacher_has_a_loss_of_exactly_0(divergence, dtype):

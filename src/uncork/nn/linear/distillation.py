@@ -215,7 +215,8 @@ class Distillation:
             return (times(p, log_p - log_t).sum(-1),)
         nothing = (log_p == -math.inf) & (log_t == -math.inf)  # whose mixture has no derivative
         log_p, log_t = (torch.where(nothing, 0.0, one) for one in (log_p, log_t))
-        log_m = torch.logaddexp(log_t + math.log(self.beta), log_p + math.log1p(-self.beta))
+        shares = torch.stack([log_t + math.log(self.beta), log_p + math.log1p(-self.beta)])
+        log_m = torch.logsumexp(shares, 0)  # logaddexp has no second derivative where one is −inf
         of_t, of_p = times(t, log_t - log_m).sum(-1), times(p, log_p - log_m).sum(-1)
         return (self.beta * of_t + (1 - self.beta) * of_p,)
 

@@ -250,7 +250,7 @@ def _index_rows(
     if runs_eagerly_on_cpu(safe) and bool(outside.any()):
         worst = safe[outside].flatten()[0]
         raise IndexError(f"target {int(worst)} is out of bounds for {classes} classes")
-    if z.numel() == 0:
+    if z.shape[-1] == 0:
         loss = conjugate = z.sum(-1)
     elif label_smoothing > 0:
         loss, conjugate = _loss_and_conjugate(z, safe, family, parameters)
@@ -260,7 +260,7 @@ def _index_rows(
     row_weight = torch.where(counted, row_weight, torch.zeros_like(row_weight))
     if label_smoothing > 0:
         # Every class c takes part with ε/C: ℓ_c = Ω* − z_c, summed with the class weights.
-        v = z - shifted(z.detach())[1] if z.numel() else z
+        v = z - shifted(z.detach())[1] if z.shape[-1] else z
         if weight is None:
             spread = classes * conjugate - v.sum(-1)
         else:
@@ -303,7 +303,7 @@ def _dense_rows(
         target = target * (1 - label_smoothing) + label_smoothing / z.shape[-1]
     if weight is not None:
         target = target * weight
-    if z.numel() == 0:
+    if z.shape[-1] == 0:
         return (z * target).sum(-1)
     loss: Tensor
     # In forward mode anything may have a tangent, and `FenchelYoung` has none in the target.
