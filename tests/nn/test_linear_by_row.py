@@ -242,7 +242,7 @@ def test_divergences_are_those_of_the_logits(divergence, how, reduction):
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_a_teacher_may_come_from_inference_mode(how, reduction):
     x, w, _, _ = made()
-    given, _ = teacher(how)
+    given = {**teacher(how)[0], "token_weight": torch.linspace(0, 1, ROWS).double()}
     with torch.inference_mode():
         inferred = {
             name: value.clone() if torch.is_tensor(value) else value
@@ -271,6 +271,19 @@ class LargestStorage(TorchDispatchMode):
             if torch.is_tensor(value) and value.untyped_storage().data_ptr() not in given:
                 self.largest = max(self.largest, value.untyped_storage().nbytes())
         return result
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.7}, {"return_entropy": True}])
+def test_tokens_may_have_been_sampled_in_inference_mode(options):
+    x, w, _, target = made()
+    with torch.inference_mode():
+        sampled = target.clone()
+    found, expected = (F.linear_log_prob(x, w, one, **options) for one in (sampled, target))
+    slopes = []
+    for value in (found, expected):
+        value = sum(value) if options.get("return_entropy") else value
+        slopes.append(torch.autograd.grad(value.sum(), (x, w)))
+    torch.testing.assert_close(slopes[0], slopes[1])
 
 
 @pytest.mark.parametrize("divergence", DIVERGENCES)

@@ -133,7 +133,11 @@ def linear_distillation_loss(
     if reduction == "none":
         (values,) = by_row(objective, given, rows, **how)
         values = values.reshape(input.shape[:-1])
-        return values if token_weight is None else values * token_weight.to(values.dtype)
+        if token_weight is None:
+            return values
+        # Of its own memory where it is from inference mode, of which autograd keeps nothing.
+        copy = token_weight.is_inference()
+        return values * token_weight.to(values.dtype, copy=copy)
     wide = torch.float64 if given.input.dtype == torch.float64 else torch.float32
     upstream = torch.ones_like(given.input[:, 0], dtype=wide)  # `len` would fix an open size
     if token_weight is not None:

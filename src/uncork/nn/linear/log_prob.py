@@ -123,6 +123,8 @@ def linear_log_prob(
     check_beside("target", target, input.device)
     ignored = ignored_class(-100 if ignore_index is None else ignore_index)
     given = layer(input, linear_weight, linear_bias, group, first_class, classes)
+    if target.is_inference():  # tokens sampled there: autograd keeps no tensor of that kind
+        target = target.clone()
     if alpha == 1 and temperature == 1 and not return_entropy:  # which has kernels
         made = linear_loss(
             loss_named("softmax"), (1.0,), input, linear_weight, target,
