@@ -52,6 +52,13 @@ def test_a_value_for_each_row_has_the_rows_shape_or_that_of_the_input(name):
     torch.testing.assert_close(function(z.T, value, 0), function(z.T, value[None], 0))
 
 
+@pytest.mark.parametrize("name", ["entmax", "log_entmax", "normmax", "budget"])
+def test_a_value_for_each_row_fits_where_one_token_is_decoded_at_a_time(name):
+    z, value = logits().unsqueeze(1), torch.tensor([1.2, 1.5, 2.0])
+    function = getattr(F, name)
+    torch.testing.assert_close(function(z, value[:, None]), function(z, value[:, None, None]))
+
+
 @pytest.mark.parametrize("shape", [(3,), (3, 1)])
 def test_a_loss_takes_alpha_by_row_in_either_shape(shape):
     z, target = logits(), torch.tensor([1, 0, 5])

@@ -145,7 +145,7 @@ def per_row(value: Alpha, input: Tensor, dim: int, rows: Tensor, name: str) -> A
     value = value.to(rows.dtype)
     if value.dim() == 0 or input.dim() == 0:
         return value.reshape([1] * rows.dim())
-    if value.shape == rows.shape[:-1] and value.shape[-1] != 1:
+    if value.shape == rows.shape[:-1]:
         return value.unsqueeze(-1)
     if value.dim() > input.dim():
         raise UncorkError(
