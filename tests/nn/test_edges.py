@@ -224,11 +224,27 @@ def test_a_list_in_place_of_a_tensor_is_refused_by_name(call, says):
         call()
 
 
-@pytest.mark.parametrize("alpha", [[1.5, 2.0], None, "sparse"])
-def test_an_alpha_that_is_neither_number_nor_tensor_is_refused_by_name(alpha):
-    for call in (F.entmax, lambda z, alpha: F.entmax_loss(z, Y, alpha=alpha)):
-        with pytest.raises(TypeError, match=r"^alpha must be a number or a torch\.Tensor, got"):
-            call(torch.randn(2, 3), alpha)
+@pytest.mark.parametrize("value", [None, [1.5, 1.5], "high"])
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda value: F.entmax(logits(), value), "alpha"),
+        (lambda value: F.budget(logits(), value), "budget"),
+        (lambda value: F.entmax_loss(torch.randn(2, 3), Y, alpha=value), "alpha"),
+        (lambda value: F.linear_entmax_loss(X, W, Y, alpha=value), "alpha"),
+        (lambda value: F.linear_alpha_relu_loss(X, W, Y, tau=value), "tau"),
+        (lambda value: F.linear_log_prob(X, W, Y, alpha=value), "alpha"),
+        (lambda value: unn.EntmaxLoss(value), "alpha"),
+    ],
+)
+def test_a_parameter_that_is_no_number_is_refused_by_name(call, says, value):
+    with pytest.raises(UncorkError, match=f"^{says} must be a number or a tensor, got"):
+        call(value)
+
+
+def test_an_alpha_that_cannot_be_learned_is_one_number():
+    with pytest.raises(UncorkError, match="alpha must be one number here, got tensor"):
+        F.normmax_loss(torch.randn(2, 3), Y, alpha=torch.tensor([1.5, 2.0]))
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -38,8 +38,8 @@ def check_parameter(
     if not isinstance(value, Tensor):
         try:
             number = float(value)
-        except (TypeError, ValueError):  # no number, or several
-            raise TypeError(f"{name} must be a number or a torch.Tensor, got {value!r}") from None
+        except (TypeError, ValueError):  # None, a list, a word
+            raise UncorkError(f"{name} must be a number or a tensor, got {value!r}") from None
         _check_bounds(number, name, bounds)
         return number
     if bounds and not value.is_floating_point():

@@ -189,6 +189,8 @@ class Option:
         if isinstance(value, Tensor) and not self.learnable:
             if value.requires_grad:
                 raise UncorkError(f"{self.name} receives no gradient here: give a number")
+            if value.numel() != 1:
+                raise UncorkError(f"{self.name} must be one number here, got {value!r}")
             value = float(value)
         return check_parameter(value, self.name, at_least=self.at_least, above=self.above)
 
