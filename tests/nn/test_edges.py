@@ -155,6 +155,8 @@ def test_a_loss_of_no_classes_is_what_cross_entropy_gives(name, rows):
             found = getattr(F, name)(z, target, reduction=reduction)
             expected = torch.nn.functional.cross_entropy(z, target, reduction=reduction)
             torch.testing.assert_close(found, expected, equal_nan=True)
+            smooth = getattr(F, name)(z, target, reduction=reduction, label_smoothing=0.1)
+            torch.testing.assert_close(smooth, found, equal_nan=True)
 
 
 @pytest.mark.parametrize("option", ["label_smoothing", "probabilities", None])

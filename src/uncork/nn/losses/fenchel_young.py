@@ -208,6 +208,8 @@ def reduce_loss(
             return loss.to(dtype)
     wide = input.to(compute_dtype(dtype))
     z = wide.movedim(class_dim, -1)  # (..., C)
+    if z.shape[-1] == 0:
+        label_smoothing = 0.0  # no class has a share of it
     parameters = tuple(_beside(value, z, class_dim) for value in parameters)
     if weight is not None:
         weight = weight.to(z.dtype)
@@ -260,7 +262,7 @@ def _index_rows(
     row_weight = torch.where(counted, row_weight, torch.zeros_like(row_weight))
     if label_smoothing > 0:
         # Every class c takes part with ε/C: ℓ_c = Ω* − z_c, summed with the class weights.
-        v = z - shifted(z.detach())[1] if z.shape[-1] else z
+        v = z - shifted(z.detach())[1]
         if weight is None:
             spread = classes * conjugate - v.sum(-1)
         else:
