@@ -39,7 +39,7 @@ KNOWN = causal_models.KNOWN
 # Arguments of a loss that the model's call decides, and what its answer has no room for.
 _OF_THE_CALL = (
     "input", "linear_weight", "target", "linear_bias", "ignore_index", "reduction", "softcap",
-    "token_weight", "return_lse", "return_predictions",
+    "token_weight", "return_lse", "return_predictions", "options",
 )  # fmt: skip
 _FUSED = "_uncork_fused_loss"  # the attribute of a model that holds its loss
 

@@ -71,7 +71,7 @@ class OutputHead(torch.nn.Module, ABC):
                 raise UncorkError(f"{what} must be a positive whole number, got {size!r}")
         if embedding != features and not self.takes_embedding:
             raise UncorkError(
-                f"a {self.name} head's rows are as long as its features, {features}, got "
+                f"the {self.name} head's rows are as long as its features, {features}, got "
                 f"embedding={embedding}: mixtures alone take another"
             )
         self.features, self.classes, self.embedding = features, classes, embedding

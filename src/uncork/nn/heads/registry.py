@@ -69,7 +69,7 @@ def make(
     for option in options:
         if option not in known:
             raise UncorkError(
-                f"a {kind.name} head has no option {option!r}: {', '.join(sorted(known))}"
+                f"the {kind.name} head has no option {option!r}: {', '.join(sorted(known))}"
             )
     for needed in ("features", "classes"):
         if needed not in options:

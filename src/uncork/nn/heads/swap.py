@@ -213,7 +213,7 @@ def _tied(made: OutputHead, shared: Any, wanted: bool, tie: bool | None) -> bool
     able = not isinstance(made, ArgmaxableHead) and made.weight.shape == shared.shape
     if tie and not able:
         raise UncorkError(
-            f"a {made.name} head of {made.classes} × {made.embedding} cannot share a weight of "
+            f"the {made.name} head of {made.classes} × {made.embedding} cannot share a weight of "
             f"{tuple(shared.shape)}: give tie=False"
         )
     return wanted and able

@@ -21,7 +21,7 @@ def check_measurable(layer: Any) -> None:
     """Whether `passing_of` knows the gradient of such a layer."""
     if isinstance(layer, OutputHead) and not isinstance(layer, MixtureOfSoftmaxes | LinearHead):
         raise UncorkError(
-            f"a {layer.name} head's scores are not linear in its contexts: what passes of the "
+            f"the {layer.name} head's scores are not linear in its contexts: what passes of the "
             "gradient is measured of linear layers, linear heads and mixtures of softmaxes"
         )
 
