@@ -135,7 +135,9 @@ def compute(
 
 
 class _Block:
-    """Losses (R) and Ω* (R) of a block of logits z (R, C), and their derivative by z."""
+    """Losses (R) and Ω* (R) of a block of logits z (R, C), and their derivative by z. Whoever makes
+    it has no further use for the logits: memory that is new has to be mapped first, which takes
+    longer than most passes do."""
 
     def __init__(self, z: Tensor, tau: Tensor, options: LinearOptions) -> None:
         if options.softcap is not None:
@@ -143,7 +145,9 @@ class _Block:
         self.z, self.options = z, options
         family, self.parameters = options.family, options.parameters(tau)
         self.p = family.predict(z, self.parameters)
-        self.v, top = shifted(z) if family.shift_invariant else (z, None)
+        self.v, top = z, None
+        if family.shift_invariant:
+            self.v, top = shifted(z, in_place=options.softcap is None)
         self.value = family.conjugate(self.v, self.p, self.parameters).squeeze(-1)  # Ω*(v)
         self.whole = self.value if top is None else self.value + top.squeeze(-1)  # Ω*(z)
         self.mass, self.counted, self.losses = self._losses()
@@ -156,7 +160,7 @@ class _Block:
         raise NotImplementedError
 
     def _less_target(self, r: Tensor, above: Tensor) -> Tensor:
-        """r (R, C) less the target's share, times above (R, 1)."""
+        """r (R, C), which may be overwritten, less the target's share, times above (R, 1)."""
         raise NotImplementedError
 
     def residual(self, upstream: Tensor, extra: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -169,14 +173,15 @@ class _Block:
             mass = mass + 2 * options.z_loss * above * self.conjugate
         if extra is not None:
             mass = mass + torch.where(self.counted, extra, 0.0)
-        r = self._less_target(mass.unsqueeze(-1) * self.p, above.unsqueeze(-1))
+        along_tau = torch.zeros_like(mass[:0].sum())
+        if options.fixed:
+            place = len(self.parameters) - 1
+            slope = options.family.conjugate_slope(place, self.p, self.parameters)
+            along_tau = (mass.unsqueeze(-1) * slope).sum()
+        r = self._less_target(self.p.mul_(mass.unsqueeze(-1)), above.unsqueeze(-1))
         if options.softcap is not None:
             r = r * (1 - (self.z / options.softcap).square())
-        if not options.fixed:
-            return r, torch.zeros_like(mass[:0].sum())
-        parameters = self.parameters
-        slope = options.family.conjugate_slope(len(parameters) - 1, self.p, parameters)
-        return r, (mass.unsqueeze(-1) * slope).sum()
+        return r, along_tau
 
 
 class _IndexBlock(_Block):
@@ -212,7 +217,7 @@ class _IndexBlock(_Block):
         targets = self.targets
         if targets.smooth:
             r = r - targets.smooth * above * self.share
-        return r.scatter_add(-1, targets.classes.unsqueeze(-1), -above * targets.hit.unsqueeze(-1))
+        return r.scatter_add_(-1, targets.classes.unsqueeze(-1), -above * targets.hit.unsqueeze(-1))
 
 
 class _DenseBlock(_Block):

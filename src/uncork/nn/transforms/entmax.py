@@ -132,8 +132,7 @@ def _saved(ctx: Any) -> tuple[Tensor, Alpha]:
 def _softmax(z: Tensor) -> Tensor:
     """softmax whose all-masked rows are 0, as for every other α, and not NaN."""
     p = torch.softmax(z, -1)
-    masked = z.amax(-1, keepdim=True) == -torch.inf
-    return torch.where(masked, torch.zeros_like(p), p)
+    return p.masked_fill_(z.amax(-1, keepdim=True) == -torch.inf, 0.0)
 
 
 def entmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:

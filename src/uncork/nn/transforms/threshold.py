@@ -34,14 +34,14 @@ class Exchange(NamedTuple):
     add_up: Callable[[Tensor], Tensor]  #: a tensor summed over all processes
 
 
-def shifted(z: Tensor) -> tuple[Tensor, Tensor]:
-    """(z − max, max) along the last dimension. A row that is all −inf keeps its −inf: its
-    maximum is taken as 0, so no −inf − (−inf) arises. That of a row with +inf is NaN, and so is
-    the row."""
+def shifted(z: Tensor, *, in_place: bool = False) -> tuple[Tensor, Tensor]:
+    """(z − max, max) along the last dimension, perhaps in the place of z. A row that is all −inf
+    keeps its −inf: its maximum is taken as 0, so no −inf − (−inf) arises. That of a row with +inf
+    is NaN, and so is the row."""
     top = z.amax(-1, keepdim=True)
     top = torch.where(top == -math.inf, torch.zeros_like(top), top)
     top = torch.where(top == math.inf, math.nan, top)
-    return z - top, top
+    return z.sub_(top) if in_place else z - top, top
 
 
 def entmax_shift(
