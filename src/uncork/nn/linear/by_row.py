@@ -306,15 +306,17 @@ def compute(
     with without_autocast(device.type):
         for start in range(0, len(input), step):
             part = slice(start, start + step)
-            z = logits(input[part], weight, bias, call.softcap)
+            z = scaled = logits(input[part], weight, bias, call.softcap)
+            if call.temperature != 1:
+                scaled = z / call.temperature
             own = tuple(rows_of(t, part) for t in rows)
-            block = call.objective(z / call.temperature, own, holders)
+            block = call.objective(scaled, own, holders)
             values[:, part] = torch.stack(block.values)
             if above is None or not asked.any:
                 continue
             r = block.gradient(tuple(above[:, part].to(wide)))
             if call.temperature != 1:
-                r = r / call.temperature
+                r.div_(call.temperature)
             if call.softcap is not None:
                 r = r * (1 - (z / call.softcap).square())
             if d_bias is not None:

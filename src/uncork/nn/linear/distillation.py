@@ -225,7 +225,8 @@ class Distillation:
         return (self.beta * of_t + (1 - self.beta) * of_p,)
 
     def _of_teacher(self, z: Tensor, rows: tuple[Tensor, ...], holders: Holders) -> Softmax:
-        return Softmax(self._logits(z, rows, holders) / self.temperature, holders)
+        z = self._logits(z, rows, holders)
+        return Softmax(z if self.temperature == 1 else z / self.temperature, holders)
 
     def _logits(self, z: Tensor, rows: tuple[Tensor, ...], holders: Holders) -> Tensor:
         """The teacher's, shaped like z."""
@@ -254,7 +255,7 @@ class _Forward:
         self.values = (holders.reduced(value, "SUM"),)
 
     def gradient(self, above: tuple[Tensor, ...]) -> Tensor:
-        return (self.p - self.t) * torch.where(self.none, 0.0, above[0]).unsqueeze(-1)
+        return self.p.sub_(self.t).mul_(torch.where(self.none, 0.0, above[0]).unsqueeze(-1))
 
 
 class _Reverse:
@@ -276,8 +277,8 @@ class _Reverse:
         self.values = (value,)
 
     def gradient(self, above: tuple[Tensor, ...]) -> Tensor:
-        r = self.p * (self.ratio - self.mean.unsqueeze(-1))
-        return r * (self.share * above[0]).unsqueeze(-1)
+        r = self.ratio.sub_(self.mean.unsqueeze(-1)).mul_(self.p)
+        return r.mul_((self.share * above[0]).unsqueeze(-1))
 
 
 def _mixture(lead: Tensor, beta: float) -> tuple[Tensor, Tensor]:

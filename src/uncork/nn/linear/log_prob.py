@@ -185,8 +185,8 @@ class Place:
         return self.holders.reduced(torch.where(self.mine, own, 0.0), "SUM")
 
     def add(self, values: Tensor, amount: Tensor) -> Tensor:
-        """values (R, C) with amount (R) added there."""
-        return values.scatter_add(-1, self.index, (amount * self.mine).unsqueeze(-1))
+        """values (R, C) with amount (R) added there, in place."""
+        return values.scatter_add_(-1, self.index, (amount * self.mine).unsqueeze(-1))
 
 
 class _SoftmaxBlock:
@@ -203,11 +203,12 @@ class _SoftmaxBlock:
     def gradient(self, above: tuple[Tensor, ...]) -> Tensor:
         """d log p_y = e_y − p; dH = −p (log p + H)."""
         first = torch.where(self.counted, above[0], 0.0)
-        r = self.p * -first.unsqueeze(-1)
+        along = None
         if len(above) > 1:
             second = torch.where(self.counted, above[1], 0.0).unsqueeze(-1)
-            r -= second * times(self.p, self.log_p + self.own.unsqueeze(-1))
-        return self.at.add(r, first)
+            along = times(self.p, self.log_p.add_(self.own.unsqueeze(-1))).mul_(second)
+        r = self.p.mul_(-first.unsqueeze(-1))  # in p's place: new memory has to be mapped first
+        return self.at.add(r if along is None else r.sub_(along), first)
 
 
 class _EntmaxBlock:
