@@ -132,7 +132,10 @@ def _saved(ctx: Any) -> tuple[Tensor, Alpha]:
 def _softmax(z: Tensor) -> Tensor:
     """softmax whose all-masked rows are 0, as for every other α, and not NaN."""
     p = torch.softmax(z, -1)
-    return p.masked_fill_(z.amax(-1, keepdim=True) == -torch.inf, 0.0)
+    masked = z.amax(-1, keepdim=True) == -torch.inf
+    if runs_eagerly_on_cpu(masked) and not masked.any():
+        return p
+    return torch.where(masked, 0.0, p)
 
 
 def entmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
