@@ -82,7 +82,8 @@ class Block(Protocol):
         ...
 
     def gradient(self, above: tuple[Tensor, ...]) -> Tensor:
-        """Σ_i above_i · d(values_i)/d(logits), above (R) each: (R, C)."""
+        """Σ_i above_i · d(values_i)/d(logits), above (R) each: (R, C). Asked for once, since it may
+        take the place of what the block holds."""
         ...
 
 
